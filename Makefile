@@ -122,13 +122,13 @@ chaos: ## break relays, Postgres, Kafka and the wires between them, at random; A
 test-matrix: ## what speaks to Postgres, on each version of MATRIX, 14 15 16 17 18; downloads what is not installed (15 MB each)
 	@failed=; for version in $(MATRIX); do \
 	  echo "== PostgreSQL $$version"; export CDC_RELAY_TEST_POSTGRES_VERSION=$$version; \
-	  go test -count=1 -p 1 -timeout 15m ./replication ./store ./relay || failed="$$failed $$version"; \
+	  go test -count=1 -p 1 -timeout 15m ./replication ./internal/store ./relay || failed="$$failed $$version"; \
 	  go test -count=1 -p 1 -timeout 15m -run '$(MATRIX_SCENARIOS)' ./test ./cmd/cdc-relay || failed="$$failed $$version"; \
 	done; [ -z "$$failed" ] || { echo "failed on PostgreSQL$$failed"; exit 1; }
 
 .PHONY: test-newest
 test-newest: ## what differs between versions of Postgres, on the newest: publications, slots, failover; a minute
-	CDC_RELAY_TEST_POSTGRES_VERSION=18 go test -race -count=1 -p 2 -timeout 10m -run 'Publication(Dropped|MadeAnew|That)|MissingPublication|PartitionedOutboxW|LostSlot|SlotMoved|WithTheSlot|TransactionTimeout|StreamIs|SettingsOf|NamesOfStandbys|SynchronousStandby' ./replication ./store ./relay ./test
+	CDC_RELAY_TEST_POSTGRES_VERSION=18 go test -race -count=1 -p 2 -timeout 10m -run 'Publication(Dropped|MadeAnew|That)|MissingPublication|PartitionedOutboxW|LostSlot|SlotMoved|WithTheSlot|TransactionTimeout|StreamIs|SettingsOf|NamesOfStandbys|SynchronousStandby' ./replication ./internal/store ./relay ./test
 
 .PHONY: fuzz
 fuzz: ## fuzz each fuzz target for FUZZTIME, 1m

@@ -13,7 +13,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // Kind says what a message means to the relay.

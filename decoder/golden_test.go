@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // outboxColumns is the mapping of every golden file; a file adds its own extra columns.

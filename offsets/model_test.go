@@ -3,7 +3,7 @@ package offsets
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"pgregory.net/rapid"
 )
 

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/cdc-relay/cdc-relay/relay/internal/message"
-	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/internal/settle"
 )
 
 // Break it catches: a delivery that grew beyond what the window counts for it. Seen to fail with nine words more in a

@@ -3,7 +3,7 @@ package relay
 import (
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // Resumed is what a request to resume does.

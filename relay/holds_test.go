@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 const statusOf = "SELECT string_agg(s.status, ' ' ORDER BY o.seq) FROM outbox_events o JOIN outbox_events_status s " +

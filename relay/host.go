@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/relay/internal/alarms"
-	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
-	"github.com/cdc-relay/cdc-relay/relay/internal/message"
-	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
-	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
-	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
-	"github.com/cdc-relay/cdc-relay/relay/internal/upkeep"
+	"github.com/cdc-relay/cdc-relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/run/halt"
+	"github.com/cdc-relay/cdc-relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/internal/settle/alarms"
+	"github.com/cdc-relay/cdc-relay/internal/settle/requests"
+	"github.com/cdc-relay/cdc-relay/internal/upkeep"
+	"github.com/cdc-relay/cdc-relay/internal/upkeep/reconcile"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 

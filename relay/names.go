@@ -1,8 +1,8 @@
 package relay
 
 import (
-	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
-	"github.com/cdc-relay/cdc-relay/relay/internal/health"
+	"github.com/cdc-relay/cdc-relay/internal/run/halt"
+	"github.com/cdc-relay/cdc-relay/internal/watch/health"
 )
 
 // This file has the names under which others know what rooms of the relay define.

@@ -10,10 +10,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/logqueue"
-	"github.com/cdc-relay/cdc-relay/relay/internal/logs"
-	"github.com/cdc-relay/cdc-relay/relay/internal/message"
-	"github.com/cdc-relay/cdc-relay/schemas"
+	"github.com/cdc-relay/cdc-relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/internal/message/schemas"
+	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
+	"github.com/cdc-relay/cdc-relay/internal/watch/logs"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 

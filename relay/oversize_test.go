@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // Rows beyond limits.max_event_bytes, that the stream brings and that a catch-up finds in the table. Breaks it catches:

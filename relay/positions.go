@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/relay/internal/frontier"
+	"github.com/cdc-relay/cdc-relay/internal/settle/frontier"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // This file holds how far topics were journaled, as Postgres has it, against what brokers have. A driver compares what

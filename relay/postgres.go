@@ -4,15 +4,15 @@ import (
 	"context"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/relay/internal/blockers"
-	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
-	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
-	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
-	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
-	"github.com/cdc-relay/cdc-relay/relay/internal/upkeep"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/run/bootstrap"
+	"github.com/cdc-relay/cdc-relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/internal/upkeep"
+	"github.com/cdc-relay/cdc-relay/internal/upkeep/blockers"
+	"github.com/cdc-relay/cdc-relay/internal/upkeep/reconcile"
+	"github.com/cdc-relay/cdc-relay/internal/watch/meter"
 	"github.com/cdc-relay/cdc-relay/replication"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // This file says what a relay asks of its database, and how the real one answers. Nothing here keeps state.

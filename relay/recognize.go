@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/relay/internal/message"
-	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // This file tells, while redelivery is to be expected, events that come again from others. An id alone does not: an

@@ -11,9 +11,9 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/test/harness"
-	"github.com/cdc-relay/cdc-relay/verify"
 )
 
 // refuse makes Kafka answer the code to each batch that holds the event {"n": 10} of key k0.

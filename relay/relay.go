@@ -44,18 +44,18 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/logqueue"
-	"github.com/cdc-relay/cdc-relay/relay/internal/alarms"
-	"github.com/cdc-relay/cdc-relay/relay/internal/blockers"
-	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
-	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
-	"github.com/cdc-relay/cdc-relay/relay/internal/health"
-	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
-	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
-	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
+	"github.com/cdc-relay/cdc-relay/internal/run/bootstrap"
+	"github.com/cdc-relay/cdc-relay/internal/run/halt"
+	"github.com/cdc-relay/cdc-relay/internal/settle/alarms"
+	"github.com/cdc-relay/cdc-relay/internal/settle/requests"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/internal/upkeep/blockers"
+	"github.com/cdc-relay/cdc-relay/internal/upkeep/reconcile"
+	"github.com/cdc-relay/cdc-relay/internal/watch/health"
+	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
+	"github.com/cdc-relay/cdc-relay/internal/watch/meter"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // There are three lifetimes, each a type of its own. Nothing is reset: what ends is dropped.

@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/relay/internal/blockers"
-	"github.com/cdc-relay/cdc-relay/relay/internal/reconcile"
-	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/internal/upkeep/blockers"
+	"github.com/cdc-relay/cdc-relay/internal/upkeep/reconcile"
 )
 
 // This file sends rows that come from the table, not from the stream: those older than the slot, and those that the

@@ -10,9 +10,9 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/message/schemas"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/schemas"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // schemasOf makes a directory with a schema for events of type made.

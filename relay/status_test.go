@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/relay/internal/meter"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/internal/watch/meter"
 )
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // keepPast makes the outbox a partitioned one, and beside it a table with the events 11 to 30, of three days ago.

@@ -10,18 +10,18 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/relay/internal/bootstrap"
-	"github.com/cdc-relay/cdc-relay/relay/internal/halt"
-	"github.com/cdc-relay/cdc-relay/relay/internal/lease"
-	"github.com/cdc-relay/cdc-relay/relay/internal/message"
-	"github.com/cdc-relay/cdc-relay/relay/internal/recovery"
-	"github.com/cdc-relay/cdc-relay/relay/internal/requests"
-	"github.com/cdc-relay/cdc-relay/relay/internal/restart"
-	"github.com/cdc-relay/cdc-relay/relay/internal/settings"
-	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/internal/run/bootstrap"
+	"github.com/cdc-relay/cdc-relay/internal/run/halt"
+	"github.com/cdc-relay/cdc-relay/internal/run/lease"
+	"github.com/cdc-relay/cdc-relay/internal/run/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/run/restart"
+	"github.com/cdc-relay/cdc-relay/internal/run/settings"
+	"github.com/cdc-relay/cdc-relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/internal/settle/requests"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 const (

@@ -3,8 +3,8 @@ package relay
 import (
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/relay/internal/settle"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 

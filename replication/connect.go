@@ -16,9 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/login"
-	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/secret"
+	"github.com/cdc-relay/cdc-relay/internal/access/login"
+	"github.com/cdc-relay/cdc-relay/internal/access/secret"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // Config says what to stream and how to keep the connection alive.

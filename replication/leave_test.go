@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // lateContext is a context whose end is visible at once to those who look; AfterFunc callbacks run only

@@ -15,8 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
-	"github.com/cdc-relay/cdc-relay/embedded"
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/test/embedded"
 )
 
 // server is the real Postgres that all tests of the package share; nil when this machine has none.

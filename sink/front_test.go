@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // A driver whose broker takes a batch up to a point says how far. Catches: a front that is sent again or not published,

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // pieces is a driver that takes its time, and tells of each record that is written.

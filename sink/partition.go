@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // batchShare is the part of the unrecorded credit, without what other batches without an answer hold, that one batch

@@ -3,7 +3,7 @@ package sink
 import (
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // Result is what became of a record.

@@ -15,7 +15,8 @@ import (
 
 // Any test may use these besides what its folder may.
 var (
-	testRooms    = []string{"embedded", "embedded/child", "test/harness", "test/cutproxy", "verify", "outbox"}
+	testRooms = []string{"test/embedded", "test/embedded/child", "test/harness", "test/cutproxy",
+		"internal/doctor/verify", "internal/outbox"}
 	testExternal = []string{
 		"github.com/chromedp", "github.com/cloudevents/sdk-go/v2", "github.com/goccy/go-yaml", "github.com/google/go-cmp",
 		"github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5", "github.com/prometheus/client_golang",
@@ -101,7 +102,7 @@ func TestEmbeddedRelayLinksOnlyItsBroker(t *testing.T) {
 		packages []string
 	}{
 		"a relay without a driver": {120, []string{"./relay"}},
-		"a relay for Kafka":        {200, []string{"./relay", "./install", "./sink/kafka"}},
+		"a relay for Kafka":        {200, []string{"./relay", "./relay/install", "./sink/kafka"}},
 	} {
 		list := exec.Command("go", append([]string{"list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}"},
 			c.packages...)...)

@@ -12,238 +12,261 @@ type room struct {
 }
 
 // storeWords is what each room of store may know of this module.
-var storeWords = []string{"outbox", "store/internal/record", "store/internal/db"}
+var storeWords = []string{"internal/outbox", "internal/store/internal/record", "internal/store/internal/db"}
 
 // house is every folder with Go code, from the words at the bottom to the command at the top. Siblings do not know each
 // other: they meet in relay. A new folder, or a new arrow, is a decision about the design and belongs into
 // docs/design.md.
 var house = map[string]room{
-	"outbox":   {},
-	"offsets":  {own: []string{"outbox"}},
-	"decoder":  {own: []string{"outbox"}},
-	"retry":    {own: []string{"outbox"}},
-	"sql":      {},
-	"verify":   {},
-	"certs":    {},
-	"plain":    {},
-	"logqueue": {own: []string{"plain"}, external: []string{"github.com/rs/zerolog"}},
-	"secret":   {external: []string{"golang.org/x/oauth2"}},
-	"login": {own: []string{"secret"}, external: []string{"github.com/jackc/pgx/v5"},
-		tests: []string{"replication", "store"}},
+	"internal/outbox":         {},
+	"offsets":                 {own: []string{"internal/outbox"}},
+	"decoder":                 {own: []string{"internal/outbox"}},
+	"retry":                   {own: []string{"internal/outbox"}},
+	"sql":                     {},
+	"internal/doctor/verify":  {},
+	"internal/access/certs":   {},
+	"internal/plain":          {},
+	"internal/watch/logqueue": {own: []string{"internal/plain"}, external: []string{"github.com/rs/zerolog"}},
+	"internal/access/secret":  {external: []string{"golang.org/x/oauth2"}},
+	"internal/access/login": {own: []string{"internal/access/secret"}, external: []string{"github.com/jackc/pgx/v5"},
+		tests: []string{"replication", "internal/store"}},
 
-	"replication": {own: []string{"login", "outbox", "secret"},
+	"replication": {own: []string{"internal/access/login", "internal/outbox", "internal/access/secret"},
 		external: []string{"github.com/jackc/pglogrepl", "github.com/jackc/pgx/v5"}},
 
 	// The rooms of store know the words and what runs statements, and not each other: they meet in store.
-	"store/internal/record": {own: []string{"outbox", "secret"}, external: []string{"github.com/jackc/pgx/v5"}},
-	"store/internal/db": {own: append([]string{"login"}, storeWords[:2]...),
+	"internal/store/internal/record": {own: []string{"internal/outbox",
+		"internal/access/secret"}, external: []string{"github.com/jackc/pgx/v5"}},
+	"internal/store/internal/db": {own: append([]string{"internal/access/login"}, storeWords[:2]...),
 		external: []string{"github.com/jackc/pgx/v5"}},
-	"store/internal/catalog": {own: append(slices.Clone(storeWords), "sql"),
+	"internal/store/internal/catalog": {own: append(slices.Clone(storeWords), "sql"),
 		external: []string{"github.com/jackc/pgx/v5"}},
-	"store/internal/lease":   {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
-	"store/internal/table":   {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
-	"store/internal/outcome": {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
-	"store/internal/queue":   {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
-	"store/internal/desk":    {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
-	"store/internal/upkeep":  {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
-	"store": {
+	"internal/store/internal/lease":   {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
+	"internal/store/internal/table":   {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
+	"internal/store/internal/outcome": {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
+	"internal/store/internal/queue":   {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
+	"internal/store/internal/desk":    {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
+	"internal/store/internal/upkeep":  {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
+	"internal/store": {
 		own: []string{
-			"login", "store/internal/catalog", "store/internal/db", "store/internal/desk", "store/internal/lease",
-			"store/internal/outcome",
-			"store/internal/queue", "store/internal/record", "store/internal/table", "store/internal/upkeep",
+			"internal/access/login", "internal/store/internal/catalog", "internal/store/internal/db",
+			"internal/store/internal/desk", "internal/store/internal/lease",
+			"internal/store/internal/outcome",
+			"internal/store/internal/queue", "internal/store/internal/record", "internal/store/internal/table",
+			"internal/store/internal/upkeep",
 		},
 		external: []string{"github.com/jackc/pgx/v5"},
 	},
 
-	"sink":          {own: []string{"outbox"}, tests: []string{"sink/sinktest"}},
-	"sink/sinktest": {own: []string{"outbox", "sink"}},
+	"sink":          {own: []string{"internal/outbox"}, tests: []string{"test/sinktest"}},
+	"test/sinktest": {own: []string{"internal/outbox", "sink"}},
 	// What drivers of brokers with conditional appends share.
-	"sink/conditional": {own: []string{"sink"}},
+	"internal/conditional": {own: []string{"sink"}},
 	// The rooms of sink/kafka know nothing of its driver, nor of each other but what a code means.
-	"sink/kafka/internal/codes": {own: []string{"outbox", "sink"}},
+	"sink/kafka/internal/codes": {own: []string{"internal/outbox", "sink"}},
 	"sink/kafka/internal/recordset": {
 		own:      []string{"sink"},
 		external: []string{"github.com/klauspost/compress", "github.com/pierrec/lz4/v4"},
 	},
 	"sink/kafka/internal/connect": {
-		own:      []string{"certs", "secret", "sink/kafka/internal/codes"},
+		own:      []string{"internal/access/certs", "internal/access/secret", "sink/kafka/internal/codes"},
 		external: []string{"github.com/segmentio/kafka-go", "github.com/xdg-go/scram"},
 	},
 	"sink/kafka": {
 		own: []string{
-			"outbox", "secret", "sink", "sink/kafka/internal/codes", "sink/kafka/internal/connect",
+			"internal/outbox", "internal/access/secret", "sink", "sink/kafka/internal/codes", "sink/kafka/internal/connect",
 			"sink/kafka/internal/recordset",
 		},
 		external: []string{"github.com/segmentio/kafka-go"},
-		tests:    []string{"sink/sinktest"},
+		tests:    []string{"test/sinktest"},
 	},
 	"sink/nats": {
-		own:      []string{"certs", "outbox", "secret", "sink", "sink/conditional"},
+		own: []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "sink",
+			"internal/conditional"},
 		external: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nuid"},
-		tests:    []string{"sink/sinktest"},
+		tests:    []string{"test/sinktest"},
 	},
 	"sink/rabbitmq": {
-		own:      []string{"certs", "outbox", "secret", "sink"},
+		own:      []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "sink"},
 		external: []string{"github.com/rabbitmq/amqp091-go"},
-		tests:    []string{"sink/sinktest"},
+		tests:    []string{"test/sinktest"},
 	},
 	"sink/rabbitmqstream": {
-		own:      []string{"certs", "outbox", "secret", "sink", "sink/rabbitmqstream/internal/wire"},
+		own: []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "sink",
+			"sink/rabbitmqstream/internal/wire"},
 		external: []string{"github.com/rabbitmq/amqp091-go"}, // of its tests
-		tests:    []string{"sink/sinktest"},
+		tests:    []string{"test/sinktest"},
 	},
-	"sink/rabbitmqstream/internal/wire": {own: []string{"certs", "sink"}},
-	"sink/redisconn": { // what both drivers on Redis share
-		own: []string{"certs", "secret", "sink", "sink/conditional"}, external: []string{"github.com/redis/go-redis/v9"},
+	"sink/rabbitmqstream/internal/wire": {own: []string{"internal/access/certs", "sink"}},
+	"internal/redisconn": { // what both drivers on Redis share
+		own: []string{"internal/access/certs", "internal/access/secret", "sink",
+			"internal/conditional"}, external: []string{"github.com/redis/go-redis/v9"},
 	},
 	"sink/bullmq": {
-		own:      []string{"certs", "sink", "sink/conditional", "sink/redisconn"},
+		own:      []string{"internal/access/certs", "sink", "internal/conditional", "internal/redisconn"},
 		external: []string{"github.com/redis/go-redis/v9"},
-		tests:    []string{"outbox", "sink/sinktest"},
+		tests:    []string{"internal/outbox", "test/sinktest"},
 	},
 	"sink/redisstream": {
-		own:      []string{"certs", "outbox", "sink", "sink/conditional", "sink/redisconn"},
+		own: []string{"internal/access/certs", "internal/outbox", "sink", "internal/conditional",
+			"internal/redisconn"},
 		external: []string{"github.com/redis/go-redis/v9"},
-		tests:    []string{"sink/sinktest"},
+		tests:    []string{"test/sinktest"},
 	},
-	"sink/webhook": {own: []string{"certs", "outbox", "sink"}, tests: []string{"sink/sinktest"}},
-	"sink/stdout":  {own: []string{"outbox", "sink"}, tests: []string{"sink/sinktest"}},
+	"sink/webhook": {own: []string{"internal/access/certs", "internal/outbox",
+		"sink"}, tests: []string{"test/sinktest"}},
+	"sink/stdout": {own: []string{"internal/outbox", "sink"}, tests: []string{"test/sinktest"}},
 
 	"config/internal/masking":  {},
 	"config/internal/spelling": {},
 	"config": {
-		own: []string{"config/internal/masking", "config/internal/spelling"}, external: []string{"github.com/goccy/go-yaml"},
+		own: []string{"config/internal/masking",
+			"config/internal/spelling"}, external: []string{"github.com/goccy/go-yaml"},
 	},
-	"schemas":                    {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
-	"relay/internal/halt":        {own: []string{"decoder", "login", "replication"}},
-	"relay/internal/health":      {own: []string{"relay/internal/halt", "sink"}},
-	"relay/internal/lease":       {},
-	"relay/internal/interleaved": {own: []string{"outbox"}},
-	"relay/internal/logs":        {own: []string{"config", "logqueue"}, external: []string{"github.com/rs/zerolog"}},
-	"registry": {
-		own: []string{"certs", "config", "retry", "schemas", "secret"},
+	"internal/message/schemas":   {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
+	"internal/run/halt":          {own: []string{"decoder", "internal/access/login", "replication"}},
+	"internal/watch/health":      {own: []string{"internal/run/halt", "sink"}},
+	"internal/run/lease":         {},
+	"internal/watch/interleaved": {own: []string{"internal/outbox"}},
+	"internal/watch/logs": {own: []string{"config",
+		"internal/watch/logqueue"}, external: []string{"github.com/rs/zerolog"}},
+	"relay/registry": {
+		own: []string{"internal/access/certs", "config", "retry", "internal/message/schemas", "internal/access/secret"},
 		external: []string{
 			"github.com/bufbuild/protocompile", "github.com/rs/zerolog", "github.com/twmb/avro", "google.golang.org/protobuf",
 		},
 	},
-	"relay/internal/memory": {},
-	"relay/internal/message": {own: []string{"config", "outbox", "relay/internal/memory", "schemas", "sink"},
+	"internal/memory": {},
+	"internal/message": {own: []string{"config", "internal/outbox", "internal/memory",
+		"internal/message/schemas", "sink"},
 		external: []string{"github.com/rs/zerolog"}}, // of its tests
-	"relay/internal/settings": {
-		own: []string{"config", "relay/internal/message", "replication", "retry", "secret", "store"},
+	"internal/run/settings": {
+		own: []string{"config", "internal/message", "replication", "retry", "internal/access/secret", "internal/store"},
 	},
-	"relay/internal/meter": { // of store it uses the row of the slot
+	"internal/watch/meter": { // of store it uses the row of the slot
 		own: []string{
-			"logqueue", "outbox", "relay/internal/halt", "relay/internal/health", "relay/internal/interleaved", "sink",
-			"store",
+			"internal/watch/logqueue", "internal/outbox", "internal/run/halt", "internal/watch/health",
+			"internal/watch/interleaved", "sink",
+			"internal/store",
 		},
 		external: []string{
 			"github.com/prometheus/client_golang", "github.com/prometheus/client_model", "google.golang.org/protobuf",
 		},
-		tests: []string{"sink/sinktest"},
+		tests: []string{"test/sinktest"},
 	},
-	"relay/internal/recovery": { // of store it uses the rows that it compares with the topics
-		own: []string{"outbox", "sink", "store"}, external: []string{"github.com/rs/zerolog"},
+	"internal/run/recovery": { // of store it uses the rows that it compares with the topics
+		own: []string{"internal/outbox", "sink", "internal/store"}, external: []string{"github.com/rs/zerolog"},
 	},
-	"relay/internal/requests": { // of store it uses the rows of requests and of what they are about
-		own: []string{"config", "outbox", "store"}, external: []string{"github.com/rs/zerolog"},
+	"internal/settle/requests": { // of store it uses the rows of requests and of what they are about
+		own: []string{"config", "internal/outbox", "internal/store"}, external: []string{"github.com/rs/zerolog"},
 	},
-	"relay/internal/upkeep": { // of store it uses what an error means
-		own: []string{"config", "store"}, external: []string{"github.com/rs/zerolog"},
+	"internal/upkeep": { // of store it uses what an error means
+		own: []string{"config", "internal/store"}, external: []string{"github.com/rs/zerolog"},
 	},
-	"relay/internal/reconcile": { // of store it uses the rows of the audit, and what an error means
-		own: []string{"outbox", "store"}, external: []string{"github.com/rs/zerolog"},
+	"internal/upkeep/reconcile": { // of store it uses the rows of the audit, and what an error means
+		own: []string{"internal/outbox", "internal/store"}, external: []string{"github.com/rs/zerolog"},
 	},
-	"relay/internal/bootstrap": { // of store it uses the rows of state and slot, and what an error means
-		own:      []string{"config", "decoder", "login", "outbox", "relay/internal/halt", "replication", "store"},
+	"internal/run/bootstrap": { // of store it uses the rows of state and slot, and what an error means
+		own: []string{"config", "decoder", "internal/access/login", "internal/outbox", "internal/run/halt",
+			"replication", "internal/store"},
 		external: []string{"github.com/rs/zerolog"},
 	},
-	"relay/internal/alarms": {own: []string{"sink", "store"}},
-	"relay/internal/gate":   {},
-	"relay/internal/restart": { // of store it uses what an error means
-		own:      []string{"login", "relay/internal/bootstrap", "relay/internal/meter", "replication", "retry", "store"},
+	"internal/settle/alarms": {own: []string{"sink", "internal/store"}},
+	"internal/settle/gate":   {},
+	"internal/run/restart": { // of store it uses what an error means
+		own: []string{"internal/access/login", "internal/run/bootstrap", "internal/watch/meter", "replication",
+			"retry", "internal/store"},
 		external: []string{"github.com/jackc/pgx/v5"},
 	},
-	"relay/internal/blockers": {
-		own: []string{"store"}, external: []string{"github.com/rs/zerolog"}, tests: []string{"test/harness"},
+	"internal/upkeep/blockers": {
+		own: []string{"internal/store"}, external: []string{"github.com/rs/zerolog"}, tests: []string{"test/harness"},
 	},
-	"relay/internal/frontier": {own: []string{"store"}},
-	"relay/internal/tally":    {own: []string{"config"}},
-	"relay/internal/refusal":  {own: []string{"outbox", "sink", "store"}, external: []string{"github.com/jackc/pgx/v5"}},
-	"relay/internal/settle": { // of store it uses the rows that it writes and reads: what it records are those
-		own: []string{"config", "offsets", "outbox", "relay/internal/frontier", "relay/internal/gate", "relay/internal/halt",
-			"relay/internal/memory", "relay/internal/refusal", "relay/internal/tally", "retry", "sink", "store"},
+	"internal/settle/frontier": {own: []string{"internal/store"}},
+	"internal/settle/tally":    {own: []string{"config"}},
+	"internal/settle/refusal": {own: []string{"internal/outbox", "sink",
+		"internal/store"}, external: []string{"github.com/jackc/pgx/v5"}},
+	"internal/settle": { // of store it uses the rows that it writes and reads: what it records are those
+		own: []string{"config", "offsets", "internal/outbox", "internal/settle/frontier", "internal/settle/gate",
+			"internal/run/halt",
+			"internal/memory", "internal/settle/refusal", "internal/settle/tally", "retry", "sink", "internal/store"},
 		external: []string{"github.com/rs/zerolog"},
-		tests:    []string{"sink/sinktest"},
+		tests:    []string{"test/sinktest"},
 	},
 	"relay": {
 		own: []string{
-			"config", "decoder", "logqueue", "offsets", "outbox", "relay/internal/alarms",
-			"relay/internal/blockers",
-			"relay/internal/bootstrap", "relay/internal/frontier", "relay/internal/halt", "relay/internal/health",
-			"relay/internal/lease", "relay/internal/logs", "relay/internal/message", "relay/internal/meter",
-			"relay/internal/reconcile",
-			"relay/internal/recovery", "relay/internal/requests", "relay/internal/restart",
-			"relay/internal/settings", "relay/internal/settle", "relay/internal/upkeep", "replication", "schemas", "sink",
-			"store",
+			"config", "decoder", "internal/watch/logqueue", "offsets", "internal/outbox", "internal/settle/alarms",
+			"internal/upkeep/blockers",
+			"internal/run/bootstrap", "internal/settle/frontier", "internal/run/halt", "internal/watch/health",
+			"internal/run/lease", "internal/watch/logs", "internal/message", "internal/watch/meter",
+			"internal/upkeep/reconcile",
+			"internal/run/recovery", "internal/settle/requests", "internal/run/restart",
+			"internal/run/settings", "internal/settle", "internal/upkeep", "replication", "internal/message/schemas", "sink",
+			"internal/store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
-		tests:    []string{"registry", "sink/kafka", "sink/sinktest"},
+		tests:    []string{"relay/registry", "sink/kafka", "test/sinktest"},
 	},
-	"consumers": { // of store it uses how lists, ages and payloads are told
-		own: []string{"login", "secret", "store"}, external: []string{"github.com/jackc/pgx/v5"},
-		tests: []string{"install/inbox"},
+	"internal/web/consumers": { // of store it uses how lists, ages and payloads are told
+		own: []string{"internal/access/login", "internal/access/secret",
+			"internal/store"}, external: []string{"github.com/jackc/pgx/v5"},
+		tests: []string{"relay/install/inbox"},
 	},
-	"docs":           {},
-	"admin/console":  {},
-	"admin/handbook": {own: []string{"docs"}, external: []string{"github.com/yuin/goldmark"}},
-	"admin/history":  {own: []string{"relay"}},
-	"admin": {
-		own: []string{"admin/console", "admin/handbook", "admin/history", "consumers", "outbox", "relay",
-			"store"},
+	"docs":                  {},
+	"internal/web/console":  {},
+	"internal/web/handbook": {own: []string{"docs"}, external: []string{"github.com/yuin/goldmark"}},
+	"internal/web/history":  {own: []string{"relay"}},
+	"internal/web": {
+		own: []string{"internal/web/console", "internal/web/handbook", "internal/web/history",
+			"internal/web/consumers", "internal/outbox", "relay",
+			"internal/store"},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
-		tests:    []string{"config", "install/inbox", "sink/kafka"},
+		tests:    []string{"config", "relay/install/inbox", "sink/kafka"},
 	},
 
-	"tracing": {
+	"internal/watch/tracing": {
 		own:      []string{"relay", "sink"},
 		external: []string{"github.com/rs/zerolog", "go.opentelemetry.io/otel"},
-		tests:    []string{"outbox"},
+		tests:    []string{"internal/outbox"},
 	},
 
-	"embedded": {own: []string{"embedded/child"},
+	"test/embedded": {own: []string{"test/embedded/child"},
 		external: []string{"github.com/fergusstrange/embedded-postgres", "github.com/twmb/franz-go"}},
-	"embedded/child": {},
+	"test/embedded/child": {},
 
-	"drivers": {
-		own: []string{"certs", "config", "registry", "relay", "secret", "sink", "sink/bullmq", "sink/kafka", "sink/nats",
-			"sink/rabbitmq", "sink/rabbitmqstream", "sink/redisconn", "sink/redisstream", "sink/stdout", "sink/webhook"},
+	"internal/brokers": {
+		own: []string{"internal/access/certs", "config", "relay/registry", "relay", "internal/access/secret",
+			"sink", "sink/bullmq", "sink/kafka", "sink/nats",
+			"sink/rabbitmq", "sink/rabbitmqstream", "internal/redisconn", "sink/redisstream", "sink/stdout", "sink/webhook"},
 		external: []string{
 			"github.com/aws/aws-msk-iam-sasl-signer-go", "github.com/rs/zerolog", "github.com/segmentio/kafka-go",
 		},
 	},
-	"install": {own: []string{"config", "login", "relay", "replication", "store"},
+	"relay/install": {own: []string{"config", "internal/access/login", "relay", "replication", "internal/store"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"}},
-	"install/inbox": {own: []string{"store"}, external: []string{"github.com/jackc/pgx/v5"}},
+	"relay/install/inbox": {own: []string{"internal/store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	// These two look at databases and brokers in ways that no run needs, so they ask their drivers themselves.
-	"check": {
-		own: []string{"config", "drivers", "login", "outbox", "registry", "relay", "replication", "sink", "sink/kafka",
-			"store"},
+	"internal/doctor/check": {
+		own: []string{"config", "internal/brokers", "internal/access/login", "internal/outbox", "relay/registry",
+			"relay", "replication", "sink", "sink/kafka",
+			"internal/store"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
-	"verify/effects": {own: []string{"store"}, external: []string{"github.com/jackc/pgx/v5"}},
-	"verify/audit": {
-		own:      []string{"config", "drivers", "outbox", "sink", "store", "verify"},
+	"internal/doctor/verify/effects": {own: []string{"internal/store"}, external: []string{"github.com/jackc/pgx/v5"}},
+	"internal/doctor/verify/audit": {
+		own: []string{"config", "internal/brokers", "internal/outbox", "sink", "internal/store",
+			"internal/doctor/verify"},
 		external: []string{"github.com/segmentio/kafka-go", "golang.org/x/sync"},
 	},
-	"bench": {
-		own:      []string{"config", "drivers", "install", "outbox", "relay", "replication", "store", "verify/audit"},
+	"internal/bench": {
+		own: []string{"config", "internal/brokers", "relay/install", "internal/outbox", "relay", "replication",
+			"internal/store", "internal/doctor/verify/audit"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go", "golang.org/x/sync"},
 	},
 
 	// A command parses, calls and prints.
 	"cmd/internal/cli": {
-		own: []string{"config", "login", "logqueue", "plain", "schemas"},
+		own: []string{"config", "internal/access/login", "internal/watch/logqueue", "internal/plain",
+			"internal/message/schemas"},
 		external: []string{
 			"github.com/goccy/go-yaml", "github.com/jackc/pgx/v5", "github.com/mattn/go-isatty", "github.com/rs/zerolog",
 			"github.com/spf13/cobra", "github.com/spf13/pflag",
@@ -252,43 +275,50 @@ var house = map[string]room{
 	"cmd/internal/demo": {
 		own: []string{"cmd/internal/cli", "config"}, external: []string{"github.com/spf13/cobra"},
 	},
-	"cmd/cdc-relay/internal/ahead": {own: []string{"check", "config"}, external: []string{"github.com/rs/zerolog"}},
+	"cmd/cdc-relay/internal/ahead": {own: []string{"internal/doctor/check",
+		"config"}, external: []string{"github.com/rs/zerolog"}},
 	"cmd/cdc-relay/internal/ask": {own: []string{
-		"cmd/internal/cli", "config", "consumers", "relay", "secret", "store",
+		"cmd/internal/cli", "config", "internal/web/consumers", "relay", "internal/access/secret", "internal/store",
 	}, external: []string{"github.com/spf13/cobra"}},
 	"cmd/cdc-relay/internal/configure": { // of relay it uses what a configuration means to the store
-		own:      []string{"cmd/internal/cli", "config", "install", "relay", "store"},
+		own:      []string{"cmd/internal/cli", "config", "relay/install", "relay", "internal/store"},
 		external: []string{"github.com/spf13/cobra"},
 	},
 	"cmd/cdc-relay/internal/edit":  {},
-	"cmd/cdc-relay/internal/clean": {own: []string{"config", "store"}},
+	"cmd/cdc-relay/internal/clean": {own: []string{"config", "internal/store"}},
 	"cmd/cdc-relay/internal/reconcile": {
-		own:      []string{"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "drivers", "relay", "store"},
+		own: []string{"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "internal/brokers", "relay",
+			"internal/store"},
 		external: []string{"github.com/rs/zerolog"},
 	},
 	"cmd/cdc-relay/internal/slot": {own: []string{
-		"cmd/cdc-relay/internal/ask", "cmd/cdc-relay/internal/show", "cmd/internal/cli", "config", "outbox", "relay",
-		"replication", "store",
+		"cmd/cdc-relay/internal/ask", "cmd/cdc-relay/internal/show", "cmd/internal/cli", "config",
+		"internal/outbox", "relay",
+		"replication", "internal/store",
 	}, external: []string{"github.com/spf13/cobra"}},
 	"cmd/cdc-relay/internal/show": {own: []string{
-		"bench", "check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "consumers", "install", "relay",
-		"store", "verify/audit", "verify/effects",
+		"internal/bench", "internal/doctor/check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config",
+		"internal/web/consumers", "relay/install", "relay",
+		"internal/store", "internal/doctor/verify/audit", "internal/doctor/verify/effects",
 	}},
 	"cmd/cdc-relay": {
 		own: []string{
-			"admin", "bench", "check", "cmd/cdc-relay/internal/ahead", "cmd/cdc-relay/internal/ask",
+			"internal/web", "internal/bench", "internal/doctor/check", "cmd/cdc-relay/internal/ahead",
+			"cmd/cdc-relay/internal/ask",
 			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/configure",
 			"cmd/cdc-relay/internal/edit", "cmd/cdc-relay/internal/reconcile",
 			"cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo",
-			"config", "consumers", "drivers", "install", "install/inbox", "logqueue", "outbox", "relay", "replication", "store",
-			"tracing", "verify/audit", "verify/effects",
+			"config", "internal/web/consumers", "internal/brokers", "relay/install", "relay/install/inbox",
+			"internal/watch/logqueue", "internal/outbox", "relay", "replication", "internal/store",
+			"internal/watch/tracing", "internal/doctor/verify/audit", "internal/doctor/verify/effects",
 		},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog", "github.com/spf13/cobra"},
 	},
 	// The servers of the demo are linked here, and nowhere else that is shipped.
 	"cmd/cdc-relay-demo": {
 		own: []string{
-			"admin", "cmd/internal/cli", "cmd/internal/demo", "config", "drivers", "embedded", "install", "relay", "store",
+			"internal/web", "cmd/internal/cli", "cmd/internal/demo", "config", "internal/brokers", "test/embedded",
+			"relay/install", "relay", "internal/store",
 		},
 		external: []string{
 			"github.com/jackc/pgx/v5", "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
@@ -326,13 +356,14 @@ var house = map[string]room{
 	"test/openapi": { // and what compares requests and answers with a document
 		external: []string{"github.com/pb33f/libopenapi", "github.com/pb33f/libopenapi-validator"},
 		tests: []string{
-			"admin", "config", "consumers", "docs", "install/inbox", "relay", "sink/kafka", "store",
+			"internal/web", "config", "internal/web/consumers", "docs", "relay/install/inbox", "relay", "sink/kafka",
+			"internal/store",
 		},
 	},
 	"test/forgetful": {external: []string{"github.com/hanwen/go-fuse/v2"}},
 
 	// What a user copies: it knows nothing of the relay.
-	"examples/embed": {own: []string{"config", "install", "relay", "sink", "sink/kafka"},
+	"examples/embed": {own: []string{"config", "relay/install", "relay", "sink", "sink/kafka"},
 		external: []string{"github.com/prometheus/client_golang"}},
 	"examples/consumer": {
 		own:      []string{"inbox", "inbox/prom"},
@@ -359,18 +390,19 @@ var house = map[string]room{
 
 	"test": {},
 	"test/harness": {
-		own: []string{"embedded", "embedded/child", "verify"},
+		own: []string{"test/embedded", "test/embedded/child", "internal/doctor/verify"},
 		external: []string{
-			"github.com/goccy/go-yaml", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go", "go.opentelemetry.io/proto/otlp",
+			"github.com/goccy/go-yaml", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go",
+			"go.opentelemetry.io/proto/otlp",
 			"go.uber.org/goleak", "google.golang.org/protobuf",
 		},
 	},
 	"test/registry": {
-		tests:    []string{"bench", "config", "registry", "test/cutproxy", "test/harness"},
+		tests:    []string{"internal/bench", "config", "relay/registry", "test/cutproxy", "test/harness"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
 	"test/logins": {
-		tests:    []string{"certs", "config", "drivers", "sink", "sink/sinktest"},
+		tests:    []string{"internal/access/certs", "config", "internal/brokers", "sink", "test/sinktest"},
 		external: []string{"github.com/nats-io/nats.go", "github.com/rabbitmq/amqp091-go", "github.com/rs/zerolog"},
 	},
 	"test/cutproxy": {},
@@ -380,12 +412,13 @@ var house = map[string]room{
 	}},
 	"test/simulator": {
 		own: []string{
-			"config", "outbox", "relay", "replication", "sink", "sink/conditional", "sink/rabbitmq", "sink/webhook", "store",
+			"config", "internal/outbox", "relay", "replication", "sink", "internal/conditional", "sink/rabbitmq",
+			"sink/webhook", "internal/store",
 		},
-		tests:    []string{"embedded", "test/harness"},
+		tests:    []string{"test/embedded", "test/harness"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
 	"test/budget": {},
 	"test/mutate": {},
-	"test/bench":  {tests: []string{"bench", "sink", "sink/kafka"}},
+	"test/bench":  {tests: []string{"internal/bench", "sink", "sink/kafka"}},
 }

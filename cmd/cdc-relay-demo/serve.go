@@ -15,7 +15,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
-	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/test/embedded"
 )
 
 // servers are the throw-away servers of this process.

@@ -11,14 +11,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cdc-relay/cdc-relay/admin"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/drivers"
-	"github.com/cdc-relay/cdc-relay/install"
+	"github.com/cdc-relay/cdc-relay/internal/brokers"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/internal/web"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/relay/install"
 )
 
 type demoCommand struct{ demo.Flags }
@@ -122,12 +122,12 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 		return err
 	}
 	log, lines := a.Logger(cfg)
-	r, err := drivers.Relay(cfg, log, os.Stdout, relay.WithLoggerTo(log, lines),
+	r, err := brokers.Relay(cfg, log, os.Stdout, relay.WithLoggerTo(log, lines),
 		relay.WithVersion(a.Build.Facts().Version))
 	if err != nil {
 		return err
 	}
-	server, err := listen(admin.Config{
+	server, err := listen(web.Config{
 		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, Read: cfg.HTTP.Read,
 		HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log,
 	}, r)
@@ -165,11 +165,11 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 }
 
 // listen takes another port when the usual one is in use, as by a relay that is running.
-func listen(c admin.Config, r *relay.Relay) (*admin.Server, error) {
-	server, err := admin.Listen(c, r)
+func listen(c web.Config, r *relay.Relay) (*web.Server, error) {
+	server, err := web.Listen(c, r)
 	if errors.Is(err, syscall.EADDRINUSE) && c.Address == config.Default().HTTP.Listen {
 		c.Address = "127.0.0.1:0"
-		return admin.Listen(c, r)
+		return web.Listen(c, r)
 	}
 	return server, err
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/cdc-relay/cdc-relay/bench"
+	"github.com/cdc-relay/cdc-relay/internal/bench"
 )
 
 // Breaks it catches: a scenario that measures nothing, a floor without a stream, a judge that is not asked, and things

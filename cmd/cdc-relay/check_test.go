@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/check"
 )
 
 var orderTopic = map[string]int32{"outbox.event.order": 3}

@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/edit"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // dlqCommand is what can be done about dead letters.

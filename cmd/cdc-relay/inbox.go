@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/consumers"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/internal/web/consumers"
 )
 
 // inboxCommand is what can be done about events that consumers hold back.

@@ -10,16 +10,16 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/drivers"
-	"github.com/cdc-relay/cdc-relay/install"
-	"github.com/cdc-relay/cdc-relay/install/inbox"
+	"github.com/cdc-relay/cdc-relay/internal/brokers"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/check"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/relay/install"
+	"github.com/cdc-relay/cdc-relay/relay/install/inbox"
 )
 
 type initCommand struct {
@@ -175,7 +175,7 @@ func (c initCommand) makeTopology(ctx context.Context, a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	topics, err := drivers.TopicsOf(cfg.Message.Topic)
+	topics, err := brokers.TopicsOf(cfg.Message.Topic)
 	switch {
 	case err != nil:
 		return err
@@ -186,7 +186,7 @@ func (c initCommand) makeTopology(ctx context.Context, a *cli.App) error {
 			"a name without columns, which --message-topic NAME gives for one exchange at a time, or rabbitmq.consumers "+
 			"with their exchanges", cfg.Message.Topic))
 	}
-	driver, err := drivers.RabbitMQ(cfg, zerolog.Nop())
+	driver, err := brokers.RabbitMQ(cfg, zerolog.Nop())
 	if err != nil {
 		return err
 	}

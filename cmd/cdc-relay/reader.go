@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/logqueue"
+	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
 )
 
 // readerGrace is how long a stop for want of a reader may take.

@@ -8,17 +8,17 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/cdc-relay/cdc-relay/admin"
-	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ahead"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/consumers"
-	"github.com/cdc-relay/cdc-relay/drivers"
-	"github.com/cdc-relay/cdc-relay/logqueue"
+	"github.com/cdc-relay/cdc-relay/internal/brokers"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/check"
+	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
+	"github.com/cdc-relay/cdc-relay/internal/watch/tracing"
+	"github.com/cdc-relay/cdc-relay/internal/web"
+	"github.com/cdc-relay/cdc-relay/internal/web/consumers"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/tracing"
 )
 
 func runCommand() *cobra.Command {
@@ -62,7 +62,7 @@ func relayUntilStopped(a *cli.App) error {
 			}
 		}()
 	}
-	r, err := drivers.Relay(cfg, log, reader, options...)
+	r, err := brokers.Relay(cfg, log, reader, options...)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func relayUntilStopped(a *cli.App) error {
 		return errors.Join(err, r.Close())
 	}
 	defer inbox.Close()
-	server, err := admin.Listen(admin.Config{
+	server, err := web.Listen(web.Config{
 		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, Read: cfg.HTTP.Read,
 		HidePayloads: !cfg.HTTP.ShowPayloads, Inbox: inbox,
 		Logger: log,

@@ -14,10 +14,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify/audit"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify/effects"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/store"
-	"github.com/cdc-relay/cdc-relay/verify/audit"
-	"github.com/cdc-relay/cdc-relay/verify/effects"
 )
 
 type verifyCommand struct {

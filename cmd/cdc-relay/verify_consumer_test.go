@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify/effects"
 	"github.com/cdc-relay/cdc-relay/test/harness"
-	"github.com/cdc-relay/cdc-relay/verify/effects"
 )
 
 // One history with everything that a consumer can have done with published events. Breaks it catches: an event without

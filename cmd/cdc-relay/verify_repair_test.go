@@ -10,8 +10,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify/audit"
 	"github.com/cdc-relay/cdc-relay/test/harness"
-	"github.com/cdc-relay/cdc-relay/verify/audit"
 )
 
 // Three topics of a real Kafka lose records: one to its retention, one because it is deleted and made again, one a

@@ -12,8 +12,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify/audit"
 	"github.com/cdc-relay/cdc-relay/test/harness"
-	"github.com/cdc-relay/cdc-relay/verify/audit"
 )
 
 func verdictOf(t *testing.T, o outcome) (v audit.Verdict) {

@@ -54,7 +54,8 @@ func TestTicketsFromTableToWorkers(t *testing.T) {
 	relay.WaitReady(t, time.Minute)
 
 	path := filepath.Join(t.TempDir(), "worker")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./rabbitmq").CombinedOutput(); err != nil {
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./rabbitmq")
+	if said, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build rabbitmq: %v: %s", err, said)
 	}
 	workers := map[string]*worker{}

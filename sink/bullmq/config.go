@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/certs"
+	"github.com/cdc-relay/cdc-relay/internal/access/certs"
+	"github.com/cdc-relay/cdc-relay/internal/redisconn"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 )
 
 // The libraries whose workers take the jobs.

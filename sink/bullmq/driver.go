@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/cdc-relay/cdc-relay/internal/redisconn"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 )
 
 const (

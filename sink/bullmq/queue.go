@@ -12,9 +12,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/cdc-relay/cdc-relay/internal/conditional"
+	"github.com/cdc-relay/cdc-relay/internal/redisconn"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/conditional"
-	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 )
 
 //go:embed add.lua

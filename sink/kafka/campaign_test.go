@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // TestThreeBrokers breaks a cluster of three brokers (replication factor 3, min.insync.replicas 2) in every way that we

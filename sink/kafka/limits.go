@@ -8,7 +8,7 @@ import (
 
 	"github.com/segmentio/kafka-go/protocol/describeconfigs"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"

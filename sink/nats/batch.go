@@ -9,8 +9,8 @@ import (
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/cdc-relay/cdc-relay/internal/conditional"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/conditional"
 )
 
 // batchRecords is the most messages of an atomic batch, as the servers have it by default (max_batch_size).

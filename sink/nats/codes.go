@@ -8,7 +8,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 

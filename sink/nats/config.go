@@ -10,8 +10,8 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
-	"github.com/cdc-relay/cdc-relay/certs"
-	"github.com/cdc-relay/cdc-relay/secret"
+	"github.com/cdc-relay/cdc-relay/internal/access/certs"
+	"github.com/cdc-relay/cdc-relay/internal/access/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/conditional"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/conditional"
 )
 
 // Headers of ours besides the record's.

@@ -12,8 +12,8 @@ import (
 	client "github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"github.com/cdc-relay/cdc-relay/internal/conditional"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/conditional"
 )
 
 // stream is one stream as package conditional sees it. What has no other owner belongs to who has the log's turn.

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // The servers were away when a topic was to be read back, so that its stream is not even known. Breaks it catches:

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // Break it catches: a check that calls a server good whose acknowledged messages a power cut takes. Seen to fail with

@@ -12,8 +12,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/certs"
-	"github.com/cdc-relay/cdc-relay/secret"
+	"github.com/cdc-relay/cdc-relay/internal/access/certs"
+	"github.com/cdc-relay/cdc-relay/internal/access/secret"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 

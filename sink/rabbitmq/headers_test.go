@@ -9,7 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmq"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // outcomes submits the records and gives what became of each, in the order in which that was known.

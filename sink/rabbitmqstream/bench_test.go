@@ -3,7 +3,7 @@ package rabbitmqstream_test
 import (
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // BenchmarkStream is the engine with the driver before one stream.

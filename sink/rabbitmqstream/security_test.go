@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/certs"
+	"github.com/cdc-relay/cdc-relay/internal/access/certs"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // secured opens a port with TLS before the target, which asks clients for a certificate of the authority.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/cdc-relay/cdc-relay/internal/conditional"
+	"github.com/cdc-relay/cdc-relay/internal/redisconn"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/conditional"
-	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 )
 
 const (

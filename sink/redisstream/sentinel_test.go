@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/redisconn"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/redisconn"
 	"github.com/cdc-relay/cdc-relay/sink/redisstream"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // Master and Sentinels have passwords of their own, and one Sentinel is away. Breaks it catches: the master's password

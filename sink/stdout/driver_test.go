@@ -19,7 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

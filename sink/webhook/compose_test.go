@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 	"github.com/cdc-relay/cdc-relay/sink/webhook"
 	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // Breaks it catches: the endpoint of docker-compose.yml refuses what the relay signs, takes what somebody else signed,

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/certs"
+	"github.com/cdc-relay/cdc-relay/internal/access/certs"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 

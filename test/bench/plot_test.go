@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/bench"
+	"github.com/cdc-relay/cdc-relay/internal/bench"
 )
 
 // plotOf is a plot of the figures whose names end as one of the series does; what stands in front of that in the name

@@ -12,7 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/bench"
+	"github.com/cdc-relay/cdc-relay/internal/bench"
 )
 
 // sample is one measured value of one run.

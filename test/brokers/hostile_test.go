@@ -30,7 +30,8 @@ var odd = []string{
 	"", " ", "\t", "\n", "\r\n", " lead", "trail ", "a\x01b", "\x1b[31mred", "\x7f", "\u0085", "\u2028", "\ufeff",
 	"\u202e", "é", "日本", "🙂", "e\u0301", "null", "{", "}", "{}", "{aggregate_id}", "{{x}}", "%s", "%00", "$$", "$JS.API",
 	">", "*", "a.*", "..", "../../x", "/", "//", "\\", "'", `"`, "`", ";--", "a,b", "a:b", "a=b", "#", "?x=1&y",
-	"amq.default", "x-death", "__consumer_offsets", "Content-Length", "Nats-Msg-Id", "\\u0000", "<script>", "0", "-1", "true",
+	"amq.default", "x-death", "__consumer_offsets", "Content-Length", "Nats-Msg-Id", "\\u0000", "<script>", "0", "-1",
+	"true",
 	strings.Repeat("x", 300), strings.Repeat("é", 200), strings.Repeat("a ", 4000),
 }
 

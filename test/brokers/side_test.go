@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded/child"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify"
 	"github.com/cdc-relay/cdc-relay/test/harness"
-	"github.com/cdc-relay/cdc-relay/verify"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }

@@ -13,7 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/cdc-relay/cdc-relay/verify"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify"
 )
 
 const consumePatience = 2 * time.Minute

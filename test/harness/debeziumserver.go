@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/test/embedded"
 )
 
 // DebeziumServerVersion is that of test/debeziumserver/pom.xml.

@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded"
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 )
 
 // ForgetfulPG is a server on a file system that forgets in a crash what was not synced, as the machine under it would.

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 )
 
 // jvm is a program of Java's as a child process, with a directory of its own.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 )
 
 // Script is a program in Node, with the packages of test/node, or in Python.

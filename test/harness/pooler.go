@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded"
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 )
 
 // PoolerSessions is how many sessions of the server the pooler has at most.

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 )
 
 // Program is the path of an installed program; the test is skipped without it, or fails in CI. The package is Debian's.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded"
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 )
 
 const rabbitProgram = "/usr/lib/rabbitmq/bin/rabbitmq-server"

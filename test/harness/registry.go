@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 )
 
 // registryVersion must be that of test/registry/pom.xml: of the registry, and of its deserializers.

@@ -20,7 +20,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 )
 
 const relayReadyPatience = 30 * time.Second

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 )
 
 // server is the process of a broker that has a directory of its own: killed, it is started again on what it had.

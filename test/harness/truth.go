@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/cdc-relay/cdc-relay/verify"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify"
 )
 
 // truthSchema is what a workload writes beside the outbox, in the same transactions. A lane's row in truth_lane is

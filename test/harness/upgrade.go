@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/test/embedded"
 )
 
 // Upgrade moves everything on the test's own server to a new one by pg_upgrade, as a major upgrade does: system

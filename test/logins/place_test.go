@@ -17,11 +17,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/drivers"
+	"github.com/cdc-relay/cdc-relay/internal/brokers"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sinktest"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
@@ -178,7 +178,7 @@ func (p *place) with(t *testing.T, pairs ...string) config.Config {
 // flow publishes by the configuration.
 func (p *place) flow(t *testing.T, cfg config.Config) *sinktest.Flow {
 	t.Helper()
-	d, err := drivers.New(cfg, zerolog.New(&p.log), nil)
+	d, err := brokers.New(cfg, zerolog.New(&p.log), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func examine(t *testing.T, cfg config.Config) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, _, err := drivers.Examine(ctx, cfg)
+	_, _, err := brokers.Examine(ctx, cfg)
 	return err
 }
 
@@ -203,7 +203,7 @@ func (p *place) stored(t *testing.T, cfg config.Config) (values []string, err er
 	if p.read != nil {
 		return p.read(t), nil
 	}
-	b, err := drivers.Browser(cfg)
+	b, err := brokers.Browser(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 const limitsPath = `"` + module + `/store/internal/db"`
 
 // sqlFolders are those whose statements are broken.
-const sqlFolders = "store/internal"
+const sqlFolders = "internal/store/internal"
 
 // sqlWeaver puts switches into the statements of one package: into the texts, and where a transaction gets its commit
 // level.

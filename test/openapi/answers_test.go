@@ -14,7 +14,7 @@ import (
 
 	validator "github.com/pb33f/libopenapi-validator"
 
-	"github.com/cdc-relay/cdc-relay/admin"
+	"github.com/cdc-relay/cdc-relay/internal/web"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -115,7 +115,7 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	j.inbox(starting)
 	s, run := newSite(t)
 	run()
-	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, secret), Read: admin.ReadOpen})
+	url := s.listen(web.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, secret), Read: web.ReadOpen})
 	wait(t, url+"/readyz", http.StatusOK)
 	// One is dead, one parked, one published; what the broker lost is made up.
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers) VALUES
@@ -160,7 +160,7 @@ func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 // whileStarting asks a relay that has no tables yet.
 func (j *judge) whileStarting(s *site) {
 	j.t.Helper()
-	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen,
+	url := s.listen(web.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: web.ReadOpen,
 		Inbox: s.desk("host=127.0.0.1 port=1")})
 	for path, operations := range j.d.Paths {
 		o, isChange := operations["post"]
@@ -182,7 +182,7 @@ func (j *judge) whileStarting(s *site) {
 		j.want(http.StatusServiceUnavailable, http.MethodGet, url, "/api/v1/inbox/"+path+"consumer=billing", "", nil)
 	}
 	// Nobody is let in without a token to compare with; the status and its like ask for nothing else.
-	away := s.listen(admin.Config{Address: "0.0.0.0:0", TokenFile: tokenFile(j.t, "")})
+	away := s.listen(web.Config{Address: "0.0.0.0:0", TokenFile: tokenFile(j.t, "")})
 	for _, path := range []string{"status", "history", "notes", "config", "stream", "session"} {
 		j.want(http.StatusServiceUnavailable, http.MethodGet, away, "/api/v1/"+path, "", known)
 	}
@@ -216,8 +216,8 @@ func (j *judge) reads(url, dead string) {
 // refusals asks what is refused.
 func (j *judge) refusals(s *site, url, dead string) {
 	j.t.Helper()
-	away := s.listen(admin.Config{Address: "0.0.0.0:0", TokenFile: tokenFile(j.t, secret)})
-	shut := s.listen(admin.Config{Address: "0.0.0.0:0"})
+	away := s.listen(web.Config{Address: "0.0.0.0:0", TokenFile: tokenFile(j.t, secret)})
+	shut := s.listen(web.Config{Address: "0.0.0.0:0"})
 	large := `{"note": "` + strings.Repeat("x", 1<<20) + `"}`
 	for path, operations := range j.d.Paths {
 		address := strings.ReplaceAll(path, "{id}", dead)
@@ -244,7 +244,7 @@ func (j *judge) refusals(s *site, url, dead string) {
 	j.want(http.StatusConflict, http.MethodPost, url, "/api/v1/dlq/"+dead+"/edit", `{"headers": null, "edits_seen": 3}`,
 		known)
 	j.want(http.StatusNotFound, http.MethodPost, url, "/api/v1/alarms/ack", `{"ids": [77]}`, known)
-	hidden := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen,
+	hidden := s.listen(web.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: web.ReadOpen,
 		HidePayloads: true})
 	j.want(http.StatusOK, http.MethodGet, hidden, "/api/v1/dlq/"+dead, "", nil)
 	j.want(http.StatusForbidden, http.MethodPost, hidden, "/api/v1/dlq/"+dead+"/edit", `{"headers": null}`, known)

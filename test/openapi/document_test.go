@@ -18,8 +18,8 @@ import (
 	"github.com/pb33f/libopenapi"
 	validator "github.com/pb33f/libopenapi-validator"
 
-	"github.com/cdc-relay/cdc-relay/admin"
 	"github.com/cdc-relay/cdc-relay/docs"
+	"github.com/cdc-relay/cdc-relay/internal/web"
 )
 
 const name = "openapi.yaml"
@@ -87,7 +87,7 @@ var (
 // served are the addresses that stand in the code of the server.
 func served(t *testing.T) (found []string) {
 	t.Helper()
-	files, err := filepath.Glob("../../admin/*.go")
+	files, err := filepath.Glob("../../internal/web/*.go")
 	if err != nil || len(files) < 5 {
 		t.Fatalf("code of the server: %v, %v", files, err)
 	}
@@ -143,7 +143,7 @@ func TestDocumentHasTheRoutesOfTheServer(t *testing.T) {
 		t.Errorf("paths: the document has\n%v\nthe server\n%v", got, want)
 	}
 	s, _ := newSite(t)
-	url := s.listen(admin.Config{Address: "127.0.0.1:0"})
+	url := s.listen(web.Config{Address: "127.0.0.1:0"})
 	for path := range d.Paths {
 		for _, method := range []string{"GET", "POST", "PUT", "PATCH", "DELETE"} {
 			address := strings.ReplaceAll(path, "{id}", "1")

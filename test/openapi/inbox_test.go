@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/http"
 
-	"github.com/cdc-relay/cdc-relay/admin"
-	"github.com/cdc-relay/cdc-relay/consumers"
-	"github.com/cdc-relay/cdc-relay/install/inbox"
+	"github.com/cdc-relay/cdc-relay/internal/web"
+	"github.com/cdc-relay/cdc-relay/internal/web/consumers"
+	"github.com/cdc-relay/cdc-relay/relay/install/inbox"
 )
 
 // desk opens an inbox, whether there is one or not.
@@ -23,12 +23,12 @@ func (s *site) desk(url string) *consumers.Desk {
 // inbox asks for what consumers hold back, and changes it by each example of the document. It needs no relay that runs.
 func (j *judge) inbox(s *site) {
 	j.t.Helper()
-	without := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen})
+	without := s.listen(web.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: web.ReadOpen})
 	j.want(http.StatusNotFound, http.MethodGet, without, "/api/v1/inbox", "", nil)
 	if _, err := inbox.Create(j.t.Context(), s.pg.Connect(j.t), "inbox", false); err != nil {
 		j.t.Fatal(err)
 	}
-	url := s.listen(admin.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: admin.ReadOpen,
+	url := s.listen(web.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(j.t, secret), Read: web.ReadOpen,
 		Inbox: s.desk(s.pg.URL)})
 	const unknown = "/api/v1/inbox/events?consumer=billing"
 	j.want(http.StatusNotFound, http.MethodGet, url, unknown, "", nil)
@@ -44,7 +44,7 @@ func (j *judge) inbox(s *site) {
 		} {
 			j.want(http.StatusOK, http.MethodGet, url, address, "", nil)
 		}
-		hidden := s.listen(admin.Config{Address: "127.0.0.1:0", HidePayloads: true, Inbox: s.desk(s.pg.URL)})
+		hidden := s.listen(web.Config{Address: "127.0.0.1:0", HidePayloads: true, Inbox: s.desk(s.pg.URL)})
 		j.want(http.StatusOK, http.MethodGet, hidden, "/api/v1/inbox/events/e1?consumer=billing", "", nil)
 		j.want(http.StatusNotFound, http.MethodGet, url, "/api/v1/inbox/events/e77?consumer=billing", "", nil)
 		tx, err := s.pg.Connect(j.t).Begin(j.t.Context())

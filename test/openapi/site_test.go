@@ -13,12 +13,12 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/cdc-relay/cdc-relay/admin"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/embedded"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/internal/web"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/test/embedded"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -83,10 +83,10 @@ func newSite(t *testing.T) (s *site, run func()) {
 }
 
 // listen opens one more listener on the relay, and gives its URL on this machine.
-func (s *site) listen(c admin.Config) string {
+func (s *site) listen(c web.Config) string {
 	s.t.Helper()
 	c.Logger = zerolog.Nop()
-	server, err := admin.Listen(c, s.relay)
+	server, err := web.Listen(c, s.relay)
 	if err != nil {
 		s.t.Fatal(err)
 	}

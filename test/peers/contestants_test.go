@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/embedded"
-	"github.com/cdc-relay/cdc-relay/embedded/child"
+	"github.com/cdc-relay/cdc-relay/test/embedded"
+	"github.com/cdc-relay/cdc-relay/test/embedded/child"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 

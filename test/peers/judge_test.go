@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/verify"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify"
 )
 
 // log is a log of ten events of two keys, appended ten milliseconds after each commit, and its truth.

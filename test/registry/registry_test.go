@@ -9,7 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/registry"
+	"github.com/cdc-relay/cdc-relay/relay/registry"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 

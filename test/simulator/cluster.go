@@ -4,8 +4,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/conditional"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/conditional"
 )
 
 // cluster is a Kafka: topics with their records. Guarded by world.mu.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // facts are lines, one for each fact in the made-up tables, as testdata/holds.sql has them of the real ones.

@@ -3,7 +3,7 @@ package simulator
 import (
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // J1, J5 and J8 by the kind of broker: what may come twice, what a journal row says, and how long one permit lasts.

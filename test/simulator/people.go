@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // decideEvery is how often somebody looks, when all trouble has ended, whether the relay waits for a decision.

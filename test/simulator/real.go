@@ -3,8 +3,8 @@ package simulator
 import (
 	"context"
 
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // reality is a real Postgres with package store beside the made-up tables. Both take each call at the same moment, and

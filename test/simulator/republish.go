@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // A topic loses records that the journal knows, somebody compares the two, and asks for them once more.

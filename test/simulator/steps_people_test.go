@@ -3,8 +3,8 @@ package simulator
 import (
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 var peopleSteps = []stepOf{

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // audit is how far the reconciler of the slot has come.

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // unrecorded lists the rows that can be seen and are not terminal, in table order.

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // deadRow is a dead letter.

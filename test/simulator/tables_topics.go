@@ -3,7 +3,7 @@ package simulator
 import (
 	"context"
 
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // AddTopics notes topics that records will go to.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 func (t twin) CountUnrecorded(ctx context.Context, limit int64) (int64, error) {

@@ -7,8 +7,8 @@ import (
 
 	diff "github.com/google/go-cmp/cmp"
 
-	"github.com/cdc-relay/cdc-relay/outbox"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // twin is package store and the made-up tables at once: what a relay asks goes to both, what the real ones say is what

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // plan draws the application's transactions: when each begins, how long it takes, and what it writes.

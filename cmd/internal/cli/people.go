@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/logqueue"
+	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
 )
 
 // Logger writes to standard error in the configured form, by way of the lines that it returns: it never waits for

@@ -17,10 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/login"
-	"github.com/cdc-relay/cdc-relay/logqueue"
-	"github.com/cdc-relay/cdc-relay/plain"
-	"github.com/cdc-relay/cdc-relay/schemas"
+	"github.com/cdc-relay/cdc-relay/internal/access/login"
+	"github.com/cdc-relay/cdc-relay/internal/message/schemas"
+	"github.com/cdc-relay/cdc-relay/internal/plain"
+	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
 )
 
 // The exit codes. Scripts depend on them.

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/schemas"
+	"github.com/cdc-relay/cdc-relay/internal/message/schemas"
 )
 
 // shownFlags are the keys whose flags --help lists. The others have flags, too; listing all would hide these.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/cdc-relay/cdc-relay/plain"
+	"github.com/cdc-relay/cdc-relay/internal/plain"
 )
 
 // This file is the only way by which commands write for people. Two things keep a text of a row, a broker or a person

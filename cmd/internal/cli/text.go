@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/plain"
+	"github.com/cdc-relay/cdc-relay/internal/plain"
 )
 
 // Plain is [plain.Text].

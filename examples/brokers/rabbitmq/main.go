@@ -1,7 +1,7 @@
 // Command rabbitmq counts the orders of each customer, and each order once, from a queue that cdc-relay init
-// --rabbitmq-topology creates: that of CONSUMER, a name in rabbitmq.consumers, or without names the one behind EXCHANGE.
-// A message that fails goes through the retry queues, and then to the dead-letter queue. Every 30 s the program logs
-// that it is alive. docs/brokers/rabbitmq.md explains it.
+// --rabbitmq-topology creates: that of CONSUMER, a name in rabbitmq.consumers, or, if it is empty, the one behind
+// EXCHANGE. A message that fails goes through the retry queues, and then to the dead-letter queue. Every 30 s the
+// program logs that it is alive. docs/brokers/rabbitmq.md explains it.
 //
 //	cd examples && DATABASE_URL=postgres://app@db/shop RABBITMQ_URL=amqp://app@rabbitmq:5672/ CONSUMER=notifications \
 //	  go run ./brokers/rabbitmq

@@ -9,8 +9,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/check"
 )
 
 // patience is how long the look at the brokers may take.

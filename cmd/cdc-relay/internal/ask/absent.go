@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // absent says of each id that was named, and is not among the n events that are concerned, why it is not.

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // request writes down what is asked for, and shows how the relay does it.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/access/secret"
+	"github.com/cdc-relay/cdc-relay/internal/web/consumers"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/secret"
 )
 
 // Filter notes what is wrong with the flags.

@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // toldReplay is what became of a replay in a sentence.

@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/install"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/relay/install"
 )
 
 // relayOf writes what the relay owns in the database, and what is against the table as it is mapped.

@@ -16,9 +16,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/drivers"
+	"github.com/cdc-relay/cdc-relay/internal/brokers"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/store"
 )
 
 // Ask has the relay that runs look through the table, and waits as long for it.
@@ -46,7 +46,7 @@ func Ask(ctx context.Context, a *cli.App, st *store.Store,
 func Here(ctx context.Context, cfg config.Config, log zerolog.Logger, version string,
 	wait time.Duration) (relay.ReconcileReport, error) {
 	cfg.OnHalt = config.OnHaltExit
-	r, err := drivers.Relay(cfg, log, os.Stdout, relay.WithLogger(log), relay.WithVersion(version))
+	r, err := brokers.Relay(cfg, log, os.Stdout, relay.WithLogger(log), relay.WithVersion(version))
 	if err != nil {
 		return relay.ReconcileReport{}, err
 	}

@@ -3,8 +3,8 @@ package show
 import (
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/bench"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/internal/bench"
 )
 
 // Scenario prints what a scenario of a benchmark came to: medians, and the range of the runs.

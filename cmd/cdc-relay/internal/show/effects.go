@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/verify/effects"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify/effects"
 )
 
 // Effects prints what a consumer has done with the outbox's events.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/consumers"
+	"github.com/cdc-relay/cdc-relay/internal/web/consumers"
 )
 
 // AgoOr is how long ago a time is, "-" without one.

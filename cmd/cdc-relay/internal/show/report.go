@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/check"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/check"
 )
 
 // Report prints what the doctor has found, a line for each check.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/store"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
 // Slot is a replication slot as it is shown.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/verify/audit"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/verify/audit"
 )
 
 // Verdict prints the outcome of an audit.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net"
 
-	"github.com/cdc-relay/cdc-relay/certs"
-	"github.com/cdc-relay/cdc-relay/secret"
+	"github.com/cdc-relay/cdc-relay/internal/access/certs"
+	"github.com/cdc-relay/cdc-relay/internal/access/secret"
 )
 
 // TLS says how to secure the connections. The files are read again at each connect, so that renewed certificates are

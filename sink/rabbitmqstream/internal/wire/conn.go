@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/certs"
+	"github.com/cdc-relay/cdc-relay/internal/access/certs"
 )
 
 // Commands of the stream protocol. Responses have the highest bit set.

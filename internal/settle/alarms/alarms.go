@@ -1,0 +1,198 @@
+// Package alarms keeps what the driver noticed at its broker, and only a person can judge, in Postgres until one
+// acknowledges it: a restart must not make it look as if nothing was lost. It decides nothing, and repairs nothing.
+//
+// Tested by package relay (alarms_test.go).
+package alarms
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+const (
+	// lookEvery is how often the driver is asked for news: a process that is killed forgets what is younger.
+	lookEvery = 250 * time.Millisecond
+	// readEvery is how often what is open is read again: people acknowledge it, other processes add to it.
+	readEvery = 2 * time.Second
+)
+
+// Tables is what is asked of the SQL side: a [store.Store], which says what its methods promise.
+type Tables interface {
+	RaiseAlarm(ctx context.Context, a store.Alarm) error
+	Alarms(ctx context.Context, all bool) ([]store.Alarm, error)
+}
+
+// Host is the relay around the keeper.
+type Host interface {
+	// Owns reports whether this process holds the slot. Else it neither reads alarms nor stores what it has seen.
+	Owns() bool
+	// CannotRecord notes that a kind of write fails, and reports whether that is news; Recorded, that it does not any
+	// more.
+	CannotRecord(what string, err error) (news bool)
+	Recorded(what string)
+}
+
+// Keeper keeps alarms. Open may be called from any goroutine, Run is one.
+type Keeper struct {
+	witness sink.Witness   // nil: the driver notices nothing
+	own     sink.AlarmBook // what the relay itself noticed
+
+	mu     sync.Mutex // guards what follows
+	stored []store.Alarm
+	read   bool            // stored is what Postgres had
+	kept   map[seen]uint64 // how many of the driver's are stored
+	forgot int             // how often what was read was dropped
+}
+
+// seen is what one row tells of.
+type seen struct {
+	kind, topic string
+	own         bool // the relay noticed it, not the driver
+}
+
+// news is an alarm that is not stored.
+type news struct {
+	store.Alarm
+	of seen
+}
+
+// New makes a keeper of the driver's alarms.
+func New(driver sink.Driver) *Keeper {
+	k := &Keeper{kept: map[seen]uint64{}}
+	k.witness, _ = driver.(sink.Witness)
+	return k
+}
+
+// Run stores and reads alarms while the relay holds the slot, and reads them as long as it tells of some, until the
+// context ends.
+func (k *Keeper) Run(ctx context.Context, tables Tables, host Host) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	var read time.Time
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		var fresh []news
+		owns := host.Owns()
+		if owns {
+			fresh = k.fresh()
+		} else if !k.tells() {
+			read = time.Time{}
+			continue
+		}
+		if len(fresh) == 0 && time.Since(read) < readEvery {
+			continue
+		}
+		read = time.Now()
+		switch err := k.step(ctx, tables, fresh); {
+		case !owns: // while Postgres is away, say, what was read last is told of
+		case err == nil:
+			host.Recorded("alarm")
+		case ctx.Err() == nil:
+			host.CannotRecord("alarm", err)
+		}
+	}
+}
+
+// step stores what is fresh and reads what is open.
+func (k *Keeper) step(ctx context.Context, tables Tables, fresh []news) error {
+	for _, a := range fresh {
+		if err := tables.RaiseAlarm(ctx, a.Alarm); err != nil {
+			return err
+		}
+		k.mu.Lock()
+		k.kept[a.of] += uint64(a.Count)
+		k.mu.Unlock()
+	}
+	k.mu.Lock()
+	before := k.forgot
+	k.mu.Unlock()
+	open, err := tables.Alarms(ctx, false)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	if k.forgot == before {
+		k.stored, k.read = open, true
+	}
+	k.mu.Unlock()
+	return nil
+}
+
+// Forget drops what was read: another relay has the slot, and tells of it. While nobody has it, what was open is told
+// of.
+func (k *Keeper) Forget() {
+	k.mu.Lock()
+	k.stored, k.read = nil, false
+	k.forgot++
+	k.mu.Unlock()
+}
+
+// tells reports whether there is something that was read and may be over.
+func (k *Keeper) tells() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.stored) > 0
+}
+
+// Raise notes what the relay itself noticed.
+func (k *Keeper) Raise(a sink.Alarm) { k.own.Raise(a, nil) }
+
+// fresh are the alarms of the driver and the relay that are not stored.
+func (k *Keeper) fresh() (fresh []news) {
+	own := k.own.Alarms()
+	raised := own
+	if k.witness != nil {
+		raised = append(raised, k.witness.Alarms()...)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for i, a := range raised {
+		of := seen{a.Kind, a.Topic, i < len(own)}
+		if kept := k.kept[of]; a.Count > kept {
+			fresh = append(fresh, news{store.Alarm{Kind: a.Kind, Topic: a.Topic, Partition: a.Partition, Text: a.Text,
+				Repair:    repair(a.Kind),
+				FirstSeen: a.At, At: a.At, Count: int64(a.Count - kept)}, of})
+		}
+	}
+	return fresh
+}
+
+// Open are the alarms that nobody has acknowledged: those that are not stored yet, then the newest first; never nil.
+func (k *Keeper) Open() []store.Alarm {
+	open := []store.Alarm{}
+	for _, a := range k.fresh() {
+		open = append(open, a.Alarm)
+	}
+	k.mu.Lock()
+	open = append(open, k.stored...)
+	k.mu.Unlock()
+	return open
+}
+
+// OpenOf is how many of a kind are open; not known before they were read, unless this process has noticed one.
+func (k *Keeper) OpenOf(kind string) (n int, known bool) {
+	for _, a := range k.Open() {
+		if a.Kind == kind {
+			n++
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return n, k.read || n > 0
+}
+
+// repair is the command that brings back what an alarm of the kind says was lost; "" where nothing was.
+func repair(kind string) string {
+	if kind == sink.AlarmPartitionChanged || kind == sink.AlarmIDsReused {
+		return ""
+	}
+	return "cdc-relay verify --repair"
+}

@@ -1,0 +1,175 @@
+package settle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/settle/frontier"
+	"github.com/cdc-relay/cdc-relay/internal/settle/refusal"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+const (
+	// journalGap is the least time between two journal transactions while events keep coming. Confirming a few
+	// milliseconds later costs nobody anything; a commit per event would cost the database a flush each.
+	journalGap = 25 * time.Millisecond
+	// journalEarly is how many outcomes do not wait for the gap; a share of what may be unrecorded or in flight, if
+	// that is less, or waiting would hold up the sink. A COPY costs the server as much by itself as a thousand rows.
+	journalEarly = 4000
+	journalShare = 4
+	// journalBeside is how many times as many, or as long, outcomes wait while others are being journaled.
+	journalBeside = 2
+	// journalMost bounds one journal transaction.
+	journalMost = 10_000
+	// journalWriters is how many journal transactions run at once.
+	journalWriters = 2
+)
+
+// journal gathers published events, and hands them to the journal writers. It belongs to the loop's goroutine.
+type journal struct {
+	toWrite chan *journalJob
+	written chan *journalJob // committed
+
+	pending  *journalJob
+	issued   time.Time // when the last job went to a writer
+	early    int       // see journalEarly
+	spare    []*journalJob
+	frontier frontier.Frontier[*journalJob]
+	refusals refusal.Table
+}
+
+// journalJob is what one journal transaction records.
+type journalJob struct {
+	rows       []store.Published
+	deliveries []*Delivery
+	records    []*sink.Record
+	retried    bool // some of them were parked
+	ends       frontier.Ends
+	refused    []*Delivery // rows that the journal does not take: dead letters, with the reason
+}
+
+func newJournal(limits config.Limits) journal {
+	return journal{
+		toWrite: make(chan *journalJob), written: make(chan *journalJob), pending: new(journalJob),
+		early: max(1, min(journalEarly, limits.MaxUnrecorded/journalShare, limits.InFlightEvents/journalShare)),
+	}
+}
+
+// add takes in an event that was published.
+func (j *journal) add(d *Delivery) {
+	rec, job := &d.Record, j.pending
+	job.rows = append(job.rows, store.Published{
+		ID: d.Event.ID, Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset,
+		Mark: d.streamMark(),
+	})
+	job.deliveries = append(job.deliveries, d)
+	job.records = append(job.records, rec)
+	job.ends.Note(rec.Topic, rec.Partition, rec.Offset)
+}
+
+// issue is called when a writer has taken what is pending.
+func (j *journal) issue() {
+	j.frontier.Issue(j.pending, &j.pending.ends)
+	j.pending, j.issued = j.newJob(), time.Now()
+}
+
+// wait is how long the pending rows may still wait for company; an hour when there are none. While a journal
+// transaction is under way they wait longer: one after it costs the server less than one beside it, unless it is
+// slow.
+func (j *journal) wait() time.Duration {
+	early, gap := j.early, journalGap
+	if j.frontier.Waits() {
+		early, gap = early*journalBeside, gap*journalBeside
+	}
+	switch n := len(j.pending.rows); {
+	case n == 0:
+		return time.Hour
+	case n >= early:
+		return 0
+	}
+	return gap - time.Since(j.issued)
+}
+
+// newJob is an empty job. There are as many as are with the writers, and one, so all are kept.
+func (j *journal) newJob() *journalJob {
+	n := len(j.spare)
+	if n == 0 {
+		return new(journalJob)
+	}
+	job := j.spare[n-1]
+	j.spare = j.spare[:n-1]
+	return job
+}
+
+// writeJournal commits journal jobs, each for as long as it takes: the window bounds what waits behind it.
+func (l *loop) writeJournal(ctx context.Context) {
+	for {
+		var j *journalJob
+		select {
+		case j = <-l.journal.toWrite:
+		case <-ctx.Done():
+			return
+		}
+		begun := time.Now()
+		if !l.insist(ctx, "journal", func() error { return l.commitJournal(ctx, j) }) {
+			return
+		}
+		l.settler.meter.Journaled(len(j.rows), time.Since(begun))
+		select {
+		case l.journal.written <- j:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// commitJournal records a job. An event whose row the journal refuses becomes a dead letter that says where it is.
+func (l *loop) commitJournal(ctx context.Context, j *journalJob) error {
+	j.refused = j.refused[:0]
+	return l.journal.refusals.Narrow(0, len(j.rows), func(from, to int) error {
+		if j.retried {
+			return l.settler.tables.SettleRetried(ctx, j.rows[from:to])
+		}
+		return l.settler.tables.Settle(ctx, j.rows[from:to], nil)
+	}, func(i int, why error) error {
+		d := j.deliveries[i]
+		d.Reason = refusal.Reason("NOT_JOURNALED", fmt.Sprintf("it is in the topic, at offset %d of partition %d, and the "+
+			"journal refuses its row, so a replay publishes it twice", d.Record.Offset, d.Record.Partition), why)
+		j.refused = append(j.refused, d)
+		dead := deadOf(d)
+		dead.Partition = d.Record.Partition
+		return l.writeDeadLetter(ctx, d, dead)
+	})
+}
+
+func (l *loop) finishJournal(j *journalJob) {
+	l.settler.breaker.published(len(j.rows))
+	for _, d := range j.refused {
+		l.tellDied(d)
+	}
+	l.settler.engine.SettledThen(j.records, func() {
+		if j.retried {
+			for _, d := range j.deliveries {
+				if d.parked {
+					l.parking.journaled(d)
+				}
+			}
+		}
+		l.settler.inflight.finish(j.deliveries)
+	})
+	clear(j.rows)
+	clear(j.deliveries)
+	clear(j.records)
+	clear(j.refused)
+	j.rows, j.deliveries, j.records = j.rows[:0], j.deliveries[:0], j.records[:0]
+	for _, passed := range l.journal.frontier.Written(j) {
+		passed.retried = false
+		l.journal.spare = append(l.journal.spare, passed)
+	}
+	l.lanes.advance()
+	l.parking.advance()
+	signal(l.progress)
+}

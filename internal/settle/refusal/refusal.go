@@ -1,0 +1,48 @@
+// Package refusal narrows a write that Postgres refuses to the rows that it refuses, as the sink does with a batch: one
+// row that a table does not take must not keep the others, and what is confirmed, waiting forever. It writes nothing by
+// itself, and does not decide what becomes of such a row.
+package refusal
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// most is how many rows a table may refuse one after another, each by itself, before that is taken for the table's
+// trouble and not the rows': then everything waits until somebody repairs it.
+const most = 16
+
+// Table counts what a table refuses. Any goroutine may use it.
+type Table struct{ inARow atomic.Int32 }
+
+// Narrow writes the rows from…to-1: all of them, or if what is in them is refused each half by itself, in order. A row
+// that is refused alone is given up.
+func (t *Table) Narrow(from, to int, write func(from, to int) error, giveUp func(i int, why error) error) error {
+	err := write(from, to)
+	switch {
+	case err == nil:
+		t.inARow.Store(0)
+		return nil
+	case !store.IsAboutRows(err):
+		return err
+	case to-from == 1:
+		if t.inARow.Add(1) > most {
+			return err
+		}
+		return giveUp(from, err)
+	}
+	middle := (from + to) / 2
+	if err := t.Narrow(from, middle, write, giveUp); err != nil {
+		return err
+	}
+	return t.Narrow(middle, to, write, giveUp)
+}
+
+// Reason is that of a dead letter whose row another table refuses.
+func Reason(code, what string, why error) *sink.Reason {
+	return &sink.Reason{Class: outbox.Permanent, Code: code, Text: fmt.Sprintf("%s: %v", what, why)}
+}

@@ -1,0 +1,142 @@
+// Package db runs the statements of the store: a small pool of connections, the settings of one transaction, the fence,
+// the names of tables, and the shape of the outbox that statements are filled in with. It decides nothing about events.
+//
+// Every call works through a transaction pooler. It is one transaction, mostly in one round trip; what it needs of
+// settings is set for that transaction only, and no prepared statement outlives it. Any call may run on any connection.
+//
+// Tested at the door, by package store, on a real Postgres.
+package db
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/access/login"
+	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
+)
+
+const (
+	defaultPoolSize = 4
+	connectTimeout  = 5 * time.Second
+	idleTimeout     = 5 * time.Minute
+)
+
+// DB is a small pool of connections and what was learned about the outbox. All methods may be called from any
+// goroutine.
+type DB struct {
+	Config record.Config
+	Names  Names
+	Pool   *pgxpool.Pool
+
+	epoch  atomic.Int64          // 0 until TakeOver
+	source atomic.Int32          // 0 until State or Register
+	table  atomic.Pointer[Table] // nil until the outbox is read
+
+	encoding atomic.Pointer[string] // of the database; nil before the first connection
+}
+
+// Open checks the configuration and prepares the pool; the first call connects.
+func Open(ctx context.Context, c record.Config) (*DB, error) {
+	s := &DB{Config: c}
+	if err := s.setNames(); err != nil {
+		return nil, err
+	}
+	pc, err := pgxpool.ParseConfig(c.URL)
+	if err != nil {
+		return nil, fmt.Errorf("read postgres.url: %w", err)
+	}
+	pc.MaxConns = int32(defaultPoolSize)
+	if c.PoolSize > 0 {
+		pc.MaxConns = int32(c.PoolSize)
+	}
+	pc.MinConns = 0
+	pc.MaxConnIdleTime = idleTimeout
+	cc := pc.ConnConfig
+	cc.DefaultQueryExecMode = pgx.QueryExecModeExec // one round trip, nothing prepared that outlives it
+	cc.StatementCacheCapacity = 0
+	cc.DescriptionCacheCapacity = 0
+	if cc.ConnectTimeout == 0 {
+		cc.ConnectTimeout = connectTimeout
+	}
+	login.OnPrimary(&cc.Config, c.URL)
+	cc.DialFunc = newDialer(cc.ConnectTimeout).DialContext
+	cc.RuntimeParams["client_encoding"] = "UTF8"
+	pc.BeforeConnect, pc.AfterConnect = s.beforeConnect, s.afterConnect
+	if s.Pool, err = pgxpool.NewWithConfig(ctx, pc); err != nil {
+		return nil, fmt.Errorf("open the connection pool: %w", err)
+	}
+	return s, nil
+}
+
+// Close waits for calls that are running and closes all connections.
+func (s *DB) Close() { s.Pool.Close() }
+
+// beforeConnect gives each new connection the secret as it is now and the name of the epoch that it belongs to.
+func (s *DB) beforeConnect(ctx context.Context, cc *pgx.ConnConfig) error {
+	cc.RuntimeParams["application_name"] = applicationName(s.Config.Slot, s.epoch.Load())
+	return login.UsePassword(ctx, &cc.Config, s.Config.Password)
+}
+
+// applicationName is "cdc-relay/<epoch>/<8 hex digits of the slot's name>", at most 39 bytes; Postgres keeps 63.
+func applicationName(slot string, epoch int64) string {
+	return "cdc-relay/" + strconv.FormatInt(epoch, 10) + "/" + SlotHash(slot)
+}
+
+// SlotHash is 8 hex digits that stand for the slot's name.
+func SlotHash(slot string) string {
+	h := fnv.New32a()
+	h.Write([]byte(slot))
+	return fmt.Sprintf("%08x", h.Sum32())
+}
+
+// TableAndSource are what most calls need: the table's shape, learned once, and the number of (slot, table).
+func (s *DB) TableAndSource(ctx context.Context) (*Table, int32, error) {
+	o, err := s.Table(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	source := s.source.Load()
+	if source == 0 {
+		if _, err := s.State(ctx); err != nil {
+			return nil, 0, err
+		}
+		if source = s.source.Load(); source == 0 {
+			return nil, 0, fmt.Errorf("slot %q is not registered: no row in %s", s.Config.Slot, s.Names.State)
+		}
+	}
+	return o, source, nil
+}
+
+// SetSource notes the number of (slot, table).
+func (s *DB) SetSource(source int32) { s.source.Store(source) }
+
+// Source is the number of (slot, table), 0 before it is known.
+func (s *DB) Source() int32 { return s.source.Load() }
+
+// Epoch is the epoch that this relay took over, 0 before that.
+func (s *DB) Epoch() int64 { return s.epoch.Load() }
+
+// TookOver notes the epoch, and names the pool's connections after it: those made from now on carry it, those in use
+// are closed when they come back.
+func (s *DB) TookOver(epoch int64) {
+	s.epoch.Store(epoch)
+	s.Pool.Reset()
+}
+
+// TableSeen is nil before the outbox was read.
+func (s *DB) TableSeen() *Table { return s.table.Load() }
+
+// Table is the outbox as it was first read.
+func (s *DB) Table(ctx context.Context) (*Table, error) {
+	if o := s.table.Load(); o != nil {
+		return o, nil
+	}
+	return s.ReadTable(ctx)
+}

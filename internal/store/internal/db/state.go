@@ -1,0 +1,52 @@
+package db
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
+)
+
+// SelectState reads the state of a slot, for ScanState.
+const SelectState = `SELECT t.source, s.table_oid, t.phase, t.dirty, t.confirmed::text, t.system_id, t.timeline,
+ e.epoch, t.catch_up_ready, t.era, t.baseline_at IS NOT NULL, t.updated_at,
+ coalesce((to_jsonb(t) ->> 'catch_up_late')::boolean, false), coalesce(to_jsonb(e) ->> 'taken_lsn', '0/0'),
+ ARRAY(SELECT jsonb_array_elements_text(coalesce(to_jsonb(s) -> 'former_systems', '[]')))
+FROM {state} t JOIN {source} s USING (source) JOIN {epoch} e ON e.slot = t.slot WHERE t.slot = $1`
+
+// ScanState scans a row of SelectState.
+func ScanState(row pgx.Row) (*record.State, error) {
+	var st record.State
+	var confirmed, taken string
+	err := row.Scan(&st.Source, &st.TableOID, &st.Phase, &st.Dirty, &confirmed, &st.SystemID, &st.Timeline, &st.Epoch,
+		&st.CatchUpReady, &st.Era, &st.Baseline, &st.UpdatedAt, &st.CatchUpLate, &taken, &st.FormerSystems)
+	if err != nil {
+		return nil, err
+	}
+	if st.TakenLSN, err = outbox.ParseLSN(taken); err != nil {
+		return nil, err
+	}
+	st.Confirmed, err = outbox.ParseLSN(confirmed)
+	return &st, err
+}
+
+// State is nil when the slot has none yet.
+func (s *DB) State(ctx context.Context) (*record.State, error) {
+	var st *record.State
+	err := s.One(ctx, Reading, func(row pgx.Row) (err error) {
+		st, err = ScanState(row)
+		return err
+	}, s.Names.SQL(SelectState), s.Config.Slot)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the relay's state: %w", err)
+	}
+	s.source.Store(st.Source)
+	return st, nil
+}

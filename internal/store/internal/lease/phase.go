@@ -1,0 +1,68 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/store/internal/db"
+)
+
+// settled notes, before the phase changes, that a relay has streamed: what is not recorded from then on is to be
+// published, whatever outbox.catch_up says of what the table held at the first start.
+const settled = `baseline_at = CASE WHEN phase = 'stream' THEN coalesce(baseline_at, now()) ELSE baseline_at END`
+
+// BeginCatchUp puts a slot back into phase catch_up, because it was lost, or because the stream has left rows out: the
+// unrecorded rows come from the table first. It must be committed before a new slot exists, and before the stream is
+// read again. late marks the events: the stream may have delivered later ones of their keys. Of a catch-up that has
+// begun they stay so.
+func (s *Lease) BeginCatchUp(ctx context.Context, late bool) error {
+	err := s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET catch_up_late = $2 OR catch_up_late, `+settled+`,
+ phase = 'catch_up',
+ catch_up_ready = false, dirty = true, updated_at = now() WHERE slot = $1`), s.db.Config.Slot, late)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("begin a catch-up: %w", err)
+	}
+	return nil
+}
+
+// BeginCatchUpSince is BeginCatchUp unless a relay has taken over since the epoch. It says whether none has. A
+// take-over waits for it.
+func (s *Lease) BeginCatchUpSince(ctx context.Context, epoch int64, late bool) (begun bool, err error) {
+	err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx,
+			s.db.Names.SQL(`WITH since AS MATERIALIZED (SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2 FOR SHARE)
+UPDATE {state} SET catch_up_late = $3 OR catch_up_late, `+settled+`,
+ phase = 'catch_up', catch_up_ready = false, dirty = true,
+ updated_at = now()
+WHERE slot = $1 AND EXISTS (SELECT FROM since)`), s.db.Config.Slot, epoch, late)
+		begun = tag.RowsAffected() > 0
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("begin a catch-up: %w", err)
+	}
+	return begun, nil
+}
+
+// BeginCatchUpOfLost is BeginCatchUp for a slot that is gone or invalidated, if it still is: another relay may have
+// made a new one since that was seen, and be through with its catch-up. It says whether it was.
+func (s *Lease) BeginCatchUpOfLost(ctx context.Context) (begun bool, err error) {
+	err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx,
+			s.db.Names.SQL(`UPDATE {state} SET `+settled+`, phase = 'catch_up',
+ catch_up_ready = false, dirty = true, updated_at = now()
+WHERE slot = $1 AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1
+ AND wal_status IS DISTINCT FROM 'lost')`), s.db.Config.Slot)
+		begun = tag.RowsAffected() > 0
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("begin a catch-up: %w", err)
+	}
+	return begun, nil
+}

@@ -1,0 +1,24 @@
+package record
+
+import "github.com/cdc-relay/cdc-relay/internal/outbox"
+
+// Sighting is an event of the stream that the tables may have recorded already.
+type Sighting struct {
+	ID        []byte // text form, as pgoutput gives it
+	Position  outbox.Position
+	Committed int64 // by the server's clock, microseconds since the Unix epoch; 0: unknown
+}
+
+// Aside is a row whose id is that of a parked event or a dead letter.
+type Aside struct{ Topic, ID string }
+
+// Recognition is the tables' answer about a [Sighting].
+type Recognition uint8
+
+// What can be said of an event.
+const (
+	Unrecorded Recognition = iota // its id is not recorded
+	Recorded                      // the event is journaled, parked, or a dead letter
+	Reused                        // its id is recorded, of another event that had it before
+	Unsure                        // its id is recorded, and nothing tells of which event
+)

@@ -1,0 +1,53 @@
+// Package record is the words of the store: what is recorded of events, slots and requests, and what people are shown
+// of it. It has no statement; the one thing that it knows of Postgres is what its errors ask for.
+//
+// Tested at the door, by package store.
+package record
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/access/secret"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// ErrFenced says that another relay took the slot over since this one did; what was to be written has not been.
+var ErrFenced = errors.New("another relay took over this slot: nothing was written")
+
+// ErrLeaseLost says that the slot is not, or no longer, held by the replication connection that TakeOver was told of.
+var ErrLeaseLost = errors.New("the replication slot is not held by this relay's connection")
+
+// ErrIDTaken says that another event with the same id is parked, or an open dead letter, and keeps its row.
+var ErrIDTaken = errors.New("another event with this id is parked or a dead letter: replay or discard that one")
+
+// What becomes of the outbox row after its event is journaled.
+const (
+	Mark   = "mark"
+	Keep   = "keep"
+	Delete = "delete"
+)
+
+// Config says where the tables are and how the outbox looks.
+type Config struct {
+	URL      string
+	Password *secret.Source // asked at each connect; nil = the one in URL
+	PoolSize int            // most connections; 0 = 4
+	Schema   string         // of the relay's own tables; "" = public
+	Slot     string
+
+	Table        string // the outbox: schema.table, exactly as the catalog spells it; quotes only where a name has a dot
+	Columns      outbox.Columns
+	Retention    time.Duration // how long a published row stays; 0: for ever, or with Delete not at all
+	HoldDead     bool          // dead letters with Holds keep what is parked behind them from being due
+	AfterPublish string        // Mark, Keep or Delete; "" = Mark
+
+	MarkSet       string // assignments; "" = published_at = now()
+	DeadSet       string // assignments for rows of dead letters, with {last_error}, {attempts}, {error_class}; "" = none
+	RetrySet      string // the same for the rows of events that failed and are tried again
+	PublishedWhen string // condition on a row; "" = published_at IS NOT NULL if there is such a column, else false
+	OrderBy       string // expressions; "" = seq if there is such a column, else created_at, id
+	TimeZone      string // of columns of type timestamp without time zone; "" = the database's
+	MaxRow        int64  // bytes of a payload, and of headers, beyond which they are not read; 0: there is no bound
+	DLQTable      string // schema.table; "" = <Schema>.<outbox>_dlq
+}

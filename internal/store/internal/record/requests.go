@@ -1,0 +1,111 @@
+package record
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+// BreakerState is what dlq.breaker knows across restarts.
+type BreakerState struct {
+	Open bool   // it was opened and nobody closed it
+	Said string // why
+	// Within the window, as far as a glance tells: dead letters that are open, those apart that a person has let pass, and
+	// events that were journaled.
+	Dead, Published int64
+}
+
+// Pause says since when the relay takes nothing in, and who wanted that.
+type Pause struct {
+	Since time.Time `json:"since"`
+	By    string    `json:"by"`
+	Note  string    `json:"note,omitempty"`
+}
+
+// Cleanable is how many rows could go now, at most.
+type Cleanable struct{ Outbox, Journal, Dead int64 }
+
+// The kinds of requests.
+const (
+	RequestReplay  = "replay"  // publish dead letters after all
+	RequestDiscard = "discard" // close dead letters for good
+	RequestRetry   = "retry"   // try parked events at once
+	RequestPause   = "pause"   // take nothing in
+	RequestResume  = "resume"
+	// RequestReconcile looks at the whole table: total is what was not recorded when it was seen, done what of it was
+	// missed.
+	RequestReconcile = "reconcile"
+	// RequestRepublish publishes once more what the journal knows and the topics have lost; it names ids.
+	RequestRepublish = "republish"
+)
+
+// Request is what somebody asked of the relay that holds the slot. Names in JSON are stable.
+type Request struct {
+	ID          int64      `json:"id"`
+	Kind        string     `json:"kind"`
+	Filter      Filter     `json:"filter"`
+	Who         string     `json:"who"`
+	Note        string     `json:"note,omitempty"`
+	RequestedAt time.Time  `json:"requested_at"`
+	StartedAt   *time.Time `json:"started_at"`
+	FinishedAt  *time.Time `json:"finished_at"`
+	Total       *int64     `json:"total"` // what it concerned when it was started
+	Done        int64      `json:"done"`
+	Waiting     int64      `json:"waiting"` // replayed events that are not published yet and have not died again
+	Error       string     `json:"error,omitempty"`
+	Outcomes    []Outcome  `json:"outcomes,omitempty"` // of a replay, where it was asked for
+
+	Unreadable error `json:"-"` // its filter is not one of this version
+}
+
+// What became of an event that a replay concerned.
+const (
+	OutcomePublished = "published"
+	OutcomeParked    = "parked"
+	OutcomeDied      = "died again"
+	OutcomeBehind    = "stayed behind" // not sent: an earlier one of its key, replayed with it, died again
+	OutcomeDiscarded = "discarded"     // after it died again, or stayed behind
+)
+
+// Outcome is what became of those events of a replay that have state, topic and code in common. An event that a later
+// replay took counts there. Names in JSON are stable.
+type Outcome struct {
+	State  string `json:"state"`
+	Topic  string `json:"topic,omitempty"`  // of what was not published
+	Code   string `json:"code,omitempty"`   // why it died, or the class of the error for which it is parked
+	Reason string `json:"reason,omitempty"` // of one of them
+	Events int64  `json:"events"`
+}
+
+// Came is how many events came to the state.
+func (r *Request) Came(state string) (n int64) {
+	for _, o := range r.Outcomes {
+		if o.State == state {
+			n += o.Events
+		}
+	}
+	return n
+}
+
+// ErrCannot says that a request can do nothing, or nothing more, and why: it is finished with that.
+var ErrCannot = errors.New("this cannot be done")
+
+// ErrNoRequest says that there is no request with the number.
+var ErrNoRequest = errors.New("no request has this number")
+
+// DeadCursor is how far a request has gone through the dead letters; the zero value is the beginning. It saves looking
+// at the same rows again and nothing else: a request that is begun anew does what is left.
+type DeadCursor struct {
+	Set      bool // false: the beginning
+	Position outbox.Position
+	ID       int64 // of the row
+}
+
+// Step is what a portion of a request did.
+type Step struct {
+	Seen   int   // dead letters taken; 0: there are no more
+	Parked int64 // of a replay: events that are parked now
+	Lanes  []Lane
+	Next   DeadCursor
+}

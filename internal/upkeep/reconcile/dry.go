@@ -1,0 +1,124 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+)
+
+// DryTables is what a look from outside asks of the SQL side.
+type DryTables interface {
+	State(ctx context.Context) (*store.State, error)
+	Slot(ctx context.Context) (store.SlotStatus, error)
+	AuditState(ctx context.Context) (store.AuditState, error)
+	UnrecordedIn(ctx context.Context, from, to int64, limit int) ([][]byte, error)
+	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)
+}
+
+// DryReport is what a look from outside found.
+type DryReport struct {
+	Unrecorded int  `json:"unrecorded"`  // rows that were not recorded when they were seen
+	Missed     int  `json:"missed"`      // of those, rows that the stream has not delivered, though it has come past them
+	Streaming  bool `json:"streaming"`   // a relay holds the slot
+	CatchingUp bool `json:"catching_up"` // and publishes rows from the table before it streams
+	Proved     bool `json:"proved"`      // Missed is proved; else it is not known, and 0
+}
+
+const (
+	auditLook = 200 * time.Millisecond
+	auditPage = 10_000 // ids read at once
+)
+
+// DryRun looks at the whole table, as a reconciler does, and publishes nothing. While a relay streams it proves what
+// was missed: it waits, at most for the patience given, until the slot has confirmed the end of WAL after the look, and
+// looks again. It writes nothing but one message into the WAL, so that there is something to be confirmed. Without a
+// relay it can only count: what is not recorded may be still to come.
+func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryReport, error) {
+	var r DryReport
+	state, err := tables.State(ctx)
+	if err != nil {
+		return r, err
+	}
+	if state == nil {
+		return r, fmt.Errorf("no relay has used this slot yet: there is nothing to reconcile; start with cdc-relay run")
+	}
+	first, err := unrecordedIDs(ctx, tables)
+	if err != nil {
+		return r, err
+	}
+	r.Unrecorded = len(first)
+	slot, err := tables.Slot(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.Streaming = slot.Active
+	if r.CatchingUp = slot.Active && state.Phase != store.Stream; !slot.Active || r.CatchingUp {
+		return r, nil
+	}
+	if len(first) == 0 {
+		r.Proved = true
+		return r, nil
+	}
+	if r.Proved, err = awaitConfirmed(ctx, tables, patience); err != nil || !r.Proved {
+		return r, err
+	}
+	second, err := unrecordedIDs(ctx, tables)
+	for id := range second {
+		if first[id] {
+			r.Missed++
+		}
+	}
+	return r, err
+}
+
+func unrecordedIDs(ctx context.Context, tables DryTables) (map[string]bool, error) {
+	state, err := tables.AuditState(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]bool{}
+	for from, step := int64(0), int64(sweepBlocks); from < state.Blocks; {
+		ids, err := tables.UnrecordedIn(ctx, from, from+step, auditPage)
+		if err != nil {
+			return nil, err
+		}
+		if len(ids) == auditPage && step > 1 { // there may be more in these blocks
+			step /= 2
+			continue
+		}
+		for _, id := range ids {
+			found[string(id)] = true
+		}
+		from += step
+	}
+	return found, nil
+}
+
+// awaitConfirmed waits until everything that is committed now is recorded, if the stream delivers it at all.
+func awaitConfirmed(ctx context.Context, tables DryTables, patience time.Duration) (bool, error) {
+	if _, err := tables.EmitToken(ctx, TokenPrefix, "audit"); err != nil {
+		return false, err
+	}
+	slot, err := tables.Slot(ctx)
+	if err != nil {
+		return false, err
+	}
+	end := slot.WALEnd
+	for deadline := time.Now().Add(patience); slot.Confirmed < end; {
+		if time.Now().After(deadline) {
+			return false, nil
+		}
+		select {
+		case <-time.After(auditLook):
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+		if slot, err = tables.Slot(ctx); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,117 @@
+// Package interleaved notices writers of one aggregate that overlapped: in the order of the commits the number that
+// each row draws at its insert goes back. Who holds a lock on the aggregate before the insert cannot do that. It counts
+// and names them; order is the order of the commits all the same, and nothing is held up.
+package interleaved
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+)
+
+const (
+	slots   = 4096 // aggregates that are remembered: 224 KiB. Two that meet in a slot hide each other, and count nothing
+	idBytes = 36   // of an event's id that are remembered: a uuid's
+	named   = 5    // pairs that a report names
+)
+
+// Pair is two events of an aggregate.
+type Pair struct {
+	AggregateType string    `json:"aggregate_type"`
+	AggregateID   string    `json:"aggregate_id"`
+	Event         string    `json:"event"`  // inserted first, committed later
+	Before        string    `json:"before"` // inserted later, committed first
+	At            time.Time `json:"at"`     // when it was noticed
+}
+
+// Report is what was noticed since the process started.
+type Report struct {
+	Total uint64 `json:"total"`
+	Last  []Pair `json:"last"` // the newest one last
+}
+
+// Lint compares events in the order of the stream. One goroutine calls Begin and Note, any one the rest.
+type Lint struct {
+	seed maphash.Seed
+	seen []last // nil until there is a number
+
+	mu     sync.Mutex
+	on     bool
+	report Report
+}
+
+// last is an aggregate's newest event.
+type last struct {
+	aggregate uint64 // its hash
+	seq       int64
+	id        [idBytes]byte
+	idLen     uint8
+}
+
+// Begin forgets all events, for what comes again is no news, and returns the column to look at: orderBy if that is one
+// column, else seq.
+func (l *Lint) Begin(orderBy string) (column string) {
+	l.seed = maphash.MakeSeed()
+	clear(l.seen)
+	if column = strings.TrimSpace(orderBy); column == "" || strings.ContainsAny(column, ", ") {
+		return "seq"
+	}
+	return column
+}
+
+// Note compares the event with the newest one of its aggregate. It allocates when they are interleaved, and once.
+func (l *Lint) Note(e *outbox.Event) {
+	if e.Seq == 0 || e.AggregateID == nil {
+		return
+	}
+	if l.seen == nil {
+		l.begin()
+	}
+	h := maphash.Bytes(l.seed, e.AggregateID) ^ 31*maphash.Bytes(l.seed, e.AggregateType)
+	at := &l.seen[h%slots]
+	if at.aggregate == h && e.Seq < at.seq {
+		l.count(e, string(at.id[:at.idLen]))
+	}
+	// The newest one, not the highest: a sequence that is set back counts once for each aggregate, and not forever.
+	at.aggregate, at.seq = h, e.Seq
+	at.idLen = uint8(copy(at.id[:], e.ID))
+}
+
+func (l *Lint) begin() {
+	l.seen = make([]last, slots)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.on = true
+}
+
+func (l *Lint) count(e *outbox.Event, before string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.report.Total++
+	if l.report.Last = append(l.report.Last, Pair{
+		AggregateType: string(e.AggregateType), AggregateID: string(e.AggregateID),
+		Event: string(e.ID[:min(len(e.ID), idBytes)]), Before: before, At: time.Now(),
+	}); len(l.report.Last) > named {
+		l.report.Last = l.report.Last[1:]
+	}
+}
+
+// Report is what was noticed; nil: no event had a number to compare.
+func (l *Lint) Report() *Report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.on {
+		return nil
+	}
+	return &Report{l.report.Total, append([]Pair{}, l.report.Last...)}
+}
+
+// Total is how many were noticed.
+func (l *Lint) Total() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.report.Total
+}

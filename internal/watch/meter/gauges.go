@@ -1,0 +1,157 @@
+package meter
+
+import (
+	"runtime"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/internal/run/halt"
+	"github.com/cdc-relay/cdc-relay/internal/watch/health"
+	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// gauges are computed when they are scraped.
+func (m *Meter) gauges(f factory, o Options) {
+	engine := func(pick func(sink.Status) float64) func() float64 {
+		return func() float64 { return pick(m.source.Sink()) }
+	}
+	f.computed("outbox_in_flight_events", "Events in memory.", func() float64 { return float64(m.source.InFlight()) })
+	f.computed("outbox_in_flight_bytes", "Bytes of events in memory.",
+		engine(func(s sink.Status) float64 { return float64(s.Bytes) }))
+	f.computed("outbox_unrecorded_events", "Events sent and not yet journaled: the most that a crash could duplicate.",
+		engine(func(s sink.Status) float64 { return float64(s.Unrecorded) }))
+	m.waiting(f)
+	f.known("cdc_confirmed_lsn", "Confirmed position, as a number; not there while it is not known.",
+		func() (float64, bool) { at := m.Confirmed(); return float64(at), at != 0 })
+	f.known("cdc_received_lsn",
+		"Highest position received from the stream, as a number; not there before something was received.",
+		func() (float64, bool) { at := m.Received(); return float64(at), at != 0 })
+	f.counted("outbox_possible_duplicates_total",
+		"Events that may be in a topic twice: written by a process that died and not found when its topics were read back, "+
+			"or sent again in a way that the broker cannot recognise.",
+		func() float64 { return float64(m.possibleDuplicates()) })
+	f.known("outbox_last_published_timestamp_seconds",
+		"When this process had an event acknowledged last; not there before the first.", func() (float64, bool) {
+			at := m.Outcomes.lastPublished.Load()
+			return float64(at) / 1e6, at != 0
+		})
+	f.countedBy("kafka_alarms_total",
+		"What a person must look into: records that the broker lost, offsets that went back, partitions that were added.",
+		"kind", sink.Alarms, func(kind string) float64 { return float64(m.alarmsOf(kind)) })
+	f.knownStates("outbox_alarms_open",
+		"Alarms, by kind, that no person has acknowledged (cdc-relay alarms ack). Restarts do not end them. Not there "+
+			"before they were read.", "kind", sink.Alarms, func(kind string) (float64, bool) {
+			n, known := m.source.Alarms(kind)
+			return float64(n), known
+		})
+	f.states("outbox_degraded",
+		"1 for what is wrong although events flow: a topic whose events are parked, marks that fail, an open "+
+			"alarm, an old transaction.",
+		"reason", o.Reasons, func(reason string) float64 { return indicator(m.source.Degraded(reason)) })
+	f.known("cdc_oldest_transaction_seconds",
+		"For how long the oldest transaction of the server is open, if that is more than 10 minutes, else 0: rows published "+
+			"since it began are neither marked nor deleted.", func() (float64, bool) {
+			age, known := m.source.OldestBlocker()
+			return age.Seconds(), known
+		})
+	f.known("outbox_audited_until_seconds",
+		"Age of the last reconcile round that found nothing missing; before the first, for how long the relay has streamed, "+
+			"halts included.", m.audited)
+	m.log(f, o.Lines)
+	f.states("cdc_relay_role", "1 for the role that the process has.", "role", health.Roles,
+		func(role string) float64 { return indicator(string(m.health.Role()) == role) })
+	f.states("cdc_relay_halted", "1 while the relay is halted, for the reason's code.", "code", halt.Codes(),
+		func(code string) float64 { return indicator(m.health.HaltCode() == code) })
+	build := definition{"cdc_relay_build_info", "gauge", "1, with the version as label.", []string{"version", "go"}}
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: build.name, Help: build.help}, build.labels)
+	info.WithLabelValues(o.Version, runtime.Version()).Set(1)
+	f.collector(info, build)
+	f.collector(slotCollector{m}, slotRetained, slotSafe, slotStatus)
+	f.collector(senderCollector{m}, senderDefinitions...)
+}
+
+// log counts what the log could not take.
+func (m *Meter) log(f factory, lines *logqueue.Writer) {
+	dropped := definition{"outbox_log_dropped_total", "counter",
+		"Log lines dropped because the log was not read, or could not be written; not there where a program that embeds " +
+			"the relay logs by its own writer.", nil}
+	if lines == nil {
+		*f.defined = append(*f.defined, dropped)
+		return
+	}
+	f.counted(dropped.name, dropped.help, func() float64 { return float64(lines.Dropped()) })
+}
+
+// waiting are the gauges of what waits, and of what is not known at all times.
+func (m *Meter) waiting(f factory) {
+	f.known("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.", m.MirrorLag)
+	f.known("outbox_mirror_lag_seconds",
+		"Since when the oldest journaled event is not marked or deleted in the outbox, about; 0 when there is none.",
+		m.MirrorAge)
+	f.counted("outbox_marked_total", "Rows of the outbox that were marked or deleted because they were published.",
+		func() float64 { return float64(m.Database.marked.Load()) })
+	f.known("outbox_dlq_events", "Dead letters not yet replayed or discarded, as counted every 10 s, or less "+
+		"often where a count takes more than a second: it is given a tenth of the time.", m.OpenDead)
+	f.known("outbox_backlog_gauge",
+		"Committed events not yet terminal: received, parked, plus an estimate of what is still in the WAL.", m.Backlog)
+	f.known("outbox_oldest_pending_age_seconds",
+		"Age, by commit time, of the oldest event that is not terminal: at least, for what is still in the WAL, "+
+			"and since they were parked for parked ones.", m.PendingAge)
+	f.known("cdc_replication_lag_seconds",
+		"Now minus the commit time of the oldest unconfirmed transaction, at least, while it was not received; "+
+			"0 when there is none.", m.Lag)
+	f.known("cdc_replication_lag_bytes", "The server's end of WAL minus the confirmed position.", m.LagBytes)
+	f.known("outbox_parked_events", "Parked events: stored for a later attempt.", m.Parked)
+	f.known("outbox_parked_keys",
+		"Keys that are held: of parked events, and of events whose dead letter is being written.", m.HeldKeys)
+}
+
+var (
+	slotRetained = definition{"cdc_slot_retained_wal_bytes", "gauge", "WAL that Postgres keeps for the slot.", nil}
+	slotSafe     = definition{"cdc_slot_safe_wal_bytes", "gauge",
+		"WAL that can still be written before the slot may be lost; -1 without a limit.", nil}
+	slotStatus = definition{"cdc_slot_status", "gauge", "1 for the slot's WAL status in pg_replication_slots.",
+		[]string{"status"}}
+
+	slotRetainedDesc, slotSafeDesc, slotStatusDesc = slotRetained.desc(), slotSafe.desc(), slotStatus.desc()
+)
+
+// walStatuses are those of pg_replication_slots.
+var walStatuses = []string{"reserved", "extended", "unreserved", "lost"}
+
+// slotCollector shows what was last read of the slot, as long as that is news and another relay does not hold the slot.
+type slotCollector struct{ m *Meter }
+
+func (slotCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- slotRetainedDesc
+	ch <- slotSafeDesc
+	ch <- slotStatusDesc
+}
+
+func (c slotCollector) Collect(ch chan<- prometheus.Metric) {
+	s, _, fresh := c.m.Database.Slot()
+	if !fresh || !s.Exists || c.m.health.Role() == health.Standby {
+		return
+	}
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	gauge(slotRetainedDesc, float64(s.RetainedBytes))
+	safe := -1.0
+	if s.SafeWALSize != nil {
+		safe = float64(*s.SafeWALSize)
+	}
+	gauge(slotSafeDesc, safe)
+	for _, status := range walStatuses {
+		gauge(slotStatusDesc, indicator(s.WALStatus == status), status)
+	}
+}
+
+// indicator is 1 for true.
+func indicator(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,103 @@
+package meter
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/cdc-relay/cdc-relay/internal/watch/interleaved"
+)
+
+// Interleaved are writers of one aggregate that overlapped.
+type Interleaved = interleaved.Report
+
+// InterleavedPair is two events of writers that overlapped.
+type InterleavedPair = interleaved.Pair
+
+// The labels of a session's end.
+const (
+	RestartSilent         = "silent"
+	RestartServerShutdown = "server_shutdown"
+	RestartLeaseLost      = "lease_lost"
+	RestartConnection     = "connection"
+)
+
+// Stream counts what sessions and their streams do. The supervisor and the dispatcher call it, one at a time.
+type Stream struct {
+	Received      prometheus.Counter
+	Transactions  prometheus.Counter
+	UncleanStarts prometheus.Counter
+	Shadowed      prometheus.Counter // headers
+	Recreations   prometheus.Counter // of the slot
+	Reconciled    prometheus.Counter
+
+	// Redelivered events that were not sent again, by what knew them.
+	SkippedMemory, SkippedJournal, SkippedTopic prometheus.Counter
+
+	Interleaved interleaved.Lint // the dispatcher notes events; any goroutine asks
+
+	PossibleDuplicates atomic.Uint64 // of a process that died; the driver counts its own
+
+	restarts  *prometheus.CounterVec
+	received  atomic.Uint64 // as Received
+	age       atomic.Int64  // microseconds, see Age
+	delivered atomic.Int64  // when the stream delivered events last, Unix nanoseconds; see Old
+}
+
+func (s *Stream) define(f factory) {
+	s.Transactions = f.counter("cdc_transactions_total", "Transactions received from the stream.")
+	s.Received = f.counter("cdc_events_received_total", "Events received from the stream, redelivered ones included.")
+	skipped := f.counters("outbox_duplicates_skipped_total",
+		"Redelivered events that were not sent again, by what knew them: memory, journal or topic.", "by")
+	s.SkippedMemory, s.SkippedJournal = skipped.WithLabelValues("memory"), skipped.WithLabelValues("journal")
+	s.SkippedTopic = skipped.WithLabelValues("topic")
+	s.UncleanStarts = f.counter("outbox_unclean_starts_total",
+		"Starts after a crash: redelivered events were looked up.")
+	s.Shadowed = f.counter("outbox_headers_shadowed_total",
+		"Headers of rows that were dropped because their name is the relay's own.")
+	s.Recreations = f.counter("cdc_slot_recreations_total",
+		"Times that the slot was lost, recreated or moved by another process, and publishing started again from the table.")
+	s.Reconciled = f.counter("outbox_reconciled_total",
+		"Committed rows that the stream never delivered, found by the reconciler and published late.")
+	f.counted("outbox_interleaved_total",
+		"Events whose row was inserted before one of the same aggregate that was committed before them: writers that "+
+			"overlap without a lock.", func() float64 { return float64(s.Interleaved.Total()) })
+	s.restarts = f.counters("cdc_stream_restarts_total",
+		"Ends of a replication session that were followed by another.", "reason",
+		RestartSilent, RestartServerShutdown, RestartLeaseLost, RestartConnection)
+}
+
+// Restarted counts a session's end that is followed by another.
+func (s *Stream) Restarted(reason string) { s.restarts.WithLabelValues(reason).Inc() }
+
+// Began notes how old, by its commit time, the transaction is that is dispatched now.
+func (s *Stream) Began(micros int64) { s.age.Store(micros) }
+
+// Took counts what came from the stream, for a whole batch at a time.
+func (s *Stream) Took(now time.Time, events, transactions int) {
+	if events > 0 {
+		s.delivered.Store(now.UnixNano())
+	}
+	s.Received.Add(float64(events))
+	s.Transactions.Add(float64(transactions))
+	s.received.Add(uint64(events))
+}
+
+// Events is how many were received.
+func (s *Stream) Events() uint64 { return s.received.Load() }
+
+// Age is how old, by its commit time, the transaction was that was dispatched last; see sink.Config.Behind.
+func (s *Stream) Age() time.Duration { return time.Duration(s.age.Load()) * time.Microsecond }
+
+const (
+	// OldAge is from what age on the stream is behind, so that what can wait does.
+	OldAge = time.Second
+	// oldFor is for how long that is true after the stream has delivered something: a stream that is idle is not behind.
+	oldFor = 500 * time.Millisecond
+)
+
+// Old reports whether the stream delivers, and what it delivers is old.
+func (s *Stream) Old() bool {
+	return s.Age() > OldAge && time.Now().UnixNano()-s.delivered.Load() < int64(oldFor)
+}

@@ -1,0 +1,94 @@
+package web_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// widths are a phone, a small window and a large one.
+var widths = []int64{1440, 900, 390}
+
+// axe is the text of axe-core, which looks for what keeps people from using a page.
+func axe(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(harness.NodeModules(t), "axe-core", "axe.min.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// wantAccessible fails for each finding of axe-core on the page as it stands.
+func (b *tab) wantAccessible(what string) {
+	b.t.Helper()
+	if b.text("typeof axe") == "undefined" {
+		b.do("load axe", chromedp.Evaluate[chromedp.Void](axe(b.t)+";void 0"))
+	}
+	b.do("run axe", chromedp.Evaluate[chromedp.Void](`window.found = "";
+		axe.run(document, {resultTypes: ["violations"]}).then((r) => {
+			window.found = "done" + r.violations.flatMap((v) => v.nodes.map((n) =>
+				"\n" + v.id + ": " + n.target.join(" ") + " " + n.failureSummary)).join("");
+		}, (e) => { window.found = "axe failed: " + e }); void 0`))
+	b.wait("axe is done", `window.found !== ""`)
+	if got := b.text("window.found"); got != "done" {
+		b.t.Errorf("%s: axe-core found: %s", what, strings.TrimPrefix(got, "done"))
+	}
+}
+
+// atEachWidth looks at what is open, a page or a dialog, and keeps pictures.
+func (b *tab) atEachWidth(name string) {
+	b.t.Helper()
+	for _, width := range widths {
+		b.screen(width, map[int64]string{1440: "light", 900: "light", 390: "dark"}[width])
+		what := fmt.Sprintf("%s at %d", name, width)
+		b.wantFits(what)
+		b.wantNothingCut(what)
+		b.wantAccessible(what)
+		if width != 900 { // a picture takes half a second
+			b.picture(fmt.Sprintf("%s-%d", name, width))
+		}
+	}
+	b.screen(1440, "light")
+}
+
+// here is what has the focus.
+const here = `((n) => n.tagName + "#" + n.id + " " + (n.dataset.key || n.textContent.slice(0, 30)))(
+	document.activeElement)`
+
+// tabTo presses the tab key until the element has the focus; on the way each stop must be seen.
+func (b *tab) tabTo(selector string) {
+	b.t.Helper()
+	var seen []string
+	for range 80 {
+		if b.text(fmt.Sprintf("document.activeElement.matches(%q)", selector)) == "true" {
+			return
+		}
+		b.do("press tab", chromedp.KeyEvent("\t"))
+		stop := b.text(here)
+		seen = append(seen, stop)
+		if got := b.text(`((n) => n === document.body || getComputedStyle(n).outlineStyle !== "none" &&
+			n.getClientRects().length > 0)(document.activeElement)`); got != "true" {
+			b.t.Errorf("the focus on %s is not to be seen", stop)
+		}
+	}
+	b.t.Fatalf("the tab key leads to no %s, but to %q", selector, seen)
+}
+
+func (b *tab) press(keys string) {
+	b.t.Helper()
+	b.do("press "+fmt.Sprintf("%q", keys), chromedp.KeyEvent(keys))
+}
+
+// toPage goes to a page by its link.
+func (b *tab) toPage(name, says string) {
+	b.t.Helper()
+	b.do("go to "+name, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.hash = '#/%s'", name)))
+	b.wait(name+" is there", has(says))
+}
