@@ -241,8 +241,8 @@ func (c RabbitMQConsumer) wrong(name string) string {
 // boundConsumers refuses a consumer that would get nothing, or of which nobody knows from where.
 var boundConsumers = relation{
 	keys: []string{consumersKey, "message.topic", "sink"},
-	allowed: "exchanges for each consumer where message.topic has columns in braces, one of which at least is one that " +
-		"message.topic can name",
+	allowed: "exchanges for each consumer where message.topic has columns in braces, including one that message.topic " +
+		"can name",
 	check: func(c *Config) string {
 		parts, err := ParseTemplate(c.Message.Topic)
 		if c.Sink != SinkRabbitMQ || err != nil {

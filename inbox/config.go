@@ -162,7 +162,7 @@ func (c Config) complete(connections int) (Config, error) {
 			problems = append(problems, errors.New(problem))
 		}
 	}
-	need(c.Name != "", "Name is empty: it names the consumer's rows, for good")
+	need(c.Name != "", "Name is empty: it names the consumer's rows, and never changes")
 	need(len(c.Brokers) > 0, "Brokers is empty: name the brokers as host:port")
 	need(!slices.Contains(c.Brokers, ""), "Brokers has an empty name")
 	need(len(c.Topics) > 0, "Topics is empty: name the topics to consume")

@@ -27,7 +27,7 @@ func (s *session) warnOfRetention(ctx context.Context) {
 		}
 		retention := kept.String()
 		if kept == forGood {
-			retention = "for good"
+			retention = "forever"
 		}
 		s.c.config.Log.Warn("inbox: the topic keeps messages for longer than the inbox keeps ids; offsets that are set "+
 			"back further than Keep repeat effects: set Keep above the topic's retention", "consumer", s.c.config.Name,

@@ -63,7 +63,7 @@ Examples:
 func dlqDiscard() *cobra.Command {
 	var c ask.Chosen
 	yes := false
-	cmd := cli.Command("discard", "Close dead letters for good.",
+	cmd := cli.Command("discard", "Close dead letters permanently.",
 		`Discarded events are never published. Their rows stay, with who discarded them, when and why. The command asks
 for confirmation; without a terminal it needs --yes.
 

@@ -165,7 +165,7 @@ Examples:
 
 func inboxDiscard() *cobra.Command {
 	c, yes := ask.ChangeHeld{Kind: consumers.Discard, Past: "discarded"}, false
-	cmd := cli.Command("discard", "Close a consumer's dead letters or parked events for good.",
+	cmd := cli.Command("discard", "Close a consumer's dead letters or parked events permanently.",
 		`Discarded events never have their effect. Their rows stay, with who discarded them, when and why; what waited
 behind a parked one goes on. The command asks for confirmation; without a terminal it needs --yes.
 

@@ -180,7 +180,7 @@ func (s sessions) begin(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	s.guard.c.Logger.Info().Str("audit", "login").Str("who", c.who("", req.RemoteAddr)).Str("from", req.RemoteAddr).
-		Time("until", c.end).Msg("somebody logged in over HTTP")
+		Time("until", c.end).Msg("logged in over HTTP")
 	http.SetCookie(w, s.guard.cookie(req, sign(token, c), c.end.Sub(now)))
 	answer(w, http.StatusOK, told{&c.name, &c.end, true})
 }

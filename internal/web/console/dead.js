@@ -62,7 +62,7 @@ export function dead(given) {
     missing: "This relay's API does not list dead letters. They are in the table of dead letters, outbox_events_dlq.",
     none: () => (fields.some(([name]) => inputs[name].value.trim() !== "")
       ? empty("None of these", "No dead letter matches the filter.")
-      : state === "open" ? empty("No dead letters", "An event that the broker refuses for good is kept here, with its payload and the reason, until it is replayed or discarded.")
+      : state === "open" ? empty("No dead letters", "An event that the broker refuses permanently is kept here, with its payload and the reason, until it is replayed or discarded.")
       : empty("None", "No dead letter has been " + state + " yet.")),
     head: () => [{ unseen: "choose", class: "tick" }, { text: "event" }, { text: "reason", class: "reason" }, { text: "when" }],
     row: (item) => el("tr", {},

@@ -39,7 +39,7 @@ function loginPart() {
 export function ask({ title, heading = title, text, action, danger = false, note = false, must = false, more = [], run = () => {} }) {
   return new Promise((resolve) => {
     const problem = el("p", { class: "problem", role: "alert" });
-    const noteField = note ? el("input", { id: "ask-note", type: "text", maxLength: 500, autocomplete: "off", placeholder: "why, for whoever looks later" }) : null;
+    const noteField = note ? el("input", { id: "ask-note", type: "text", maxLength: 500, autocomplete: "off", placeholder: "why, for those who look later" }) : null;
     const login = loginPart();
     const go = el("button", { type: "submit", class: danger ? "danger" : "main" }, action);
     const close = (done) => { dialog.close(); dialog.remove(); resolve(done); };

@@ -15,13 +15,13 @@ const fields = [["id", "event id"], ["key", "message key"], ["type", "event type
 const usual = 5;
 const states = [["dead", "Dead"], ["parked", "Parked"], ["replayed", "Replayed"], ["discarded", "Discarded"]];
 const none = {
-  dead: ["No dead letters", "An event that a handler refuses for good is kept here, with its payload and the reason, until it is replayed or discarded."],
+  dead: ["No dead letters", "An event that a handler refuses permanently is kept here, with its payload and the reason, until it is replayed or discarded."],
   parked: ["Nothing is parked", "Every event had its effect. One that fails waits here, in order with what follows of its key, while everything else goes on."],
   replayed: ["None", "No dead letter has been replayed yet."],
   discarded: ["None", "No event has been discarded yet."],
 };
 const classes = {
-  permanent: "the handler said that it never works", exhausted: "the last attempt failed", process: "it ended its process", discarded: "somebody gave it up",
+  permanent: "the handler said that it never works", exhausted: "the last attempt failed", process: "it ended its process", discarded: "it was given up by hand",
   transient: "it failed, and is tried again", replay: "a dead letter that is tried again",
 };
 
@@ -61,7 +61,7 @@ export function inbox(given) {
       actions: actions[which], filter, counts: () => "/api/v1/inbox/count?", more: () => ({ consumer, state: which }), flags,
       after: (n, answer, action) => {
         const left = n - answer.done;
-        toast(count(answer.done) + " of " + count(n) + " " + done[action.kind] + (left > 0 ? "; the others were handled, replayed or discarded meanwhile" : "") + ".");
+        toast(count(answer.done) + " of " + count(n) + " " + done[action.kind] + (left > 0 ? "; the others were handled, replayed or discarded in the meantime" : "") + ".");
         if (detail.open) detail.close();
         list.load();
         all.load();

@@ -34,7 +34,7 @@ function sentence(r, verb) {
 function differs(r, asked) {
   if (asked === undefined || r.total === null || r.total === asked || r.error) return "";
   const why = r.total < asked
-    ? "the others were replayed, discarded, tried again or published by somebody else meanwhile, and were left alone."
+    ? "the others were replayed, discarded, tried again or published by someone else at the same time, and were left alone."
     : "the others were being recorded while it was counted.";
   return count(asked) + (asked === 1 ? " was" : " were") + " asked for, " + count(r.total) + (r.total === 1 ? " is" : " are") + " concerned: " + why;
 }

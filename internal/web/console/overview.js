@@ -48,7 +48,7 @@ async function pause() {
   let asked;
   const done = await ask({
     title: "Pause the relay?", action: "Pause", note: true,
-    text: "It takes nothing in until somebody resumes it, also after a restart. What it has read is sent, parked events are retried, and Postgres keeps its WAL meanwhile.",
+    text: "It stays paused, even across restarts, until someone resumes it. Events already read are sent, parked events are retried, and Postgres keeps its WAL.",
     more: [command("cdc-relay pause", "the command that does the same")],
     run: async (note) => { asked = await post("/api/v1/pause", { note }); },
   });

@@ -39,7 +39,7 @@ type Done struct {
 	Consumer string `json:"consumer"`
 	State    string `json:"state"`
 	Chosen   int    `json:"chosen"` // when it began
-	Done     int    `json:"done"`   // the others were handled, replayed or discarded by somebody else meanwhile
+	Done     int    `json:"done"`   // the others were handled, replayed or discarded by someone else at the same time
 }
 
 // Do replays or discards what is chosen, in the order of each key, in portions. When it fails in between, what is done

@@ -19,7 +19,7 @@ func Effects(a *cli.App, v *effects.Verdict) {
 		{"done", v.Done, "", ""},
 		{"missing", v.Missing, cli.Red, "the consumer's offset is behind them, and they have had no effect"},
 		{"parked", v.Parked, cli.Yellow, "wait in the inbox: SELECT * FROM inbox_parked"},
-		{"dead", v.Dead, cli.Yellow, "have failed for good: SELECT * FROM inbox_dead"},
+		{"dead", v.Dead, cli.Yellow, "have failed permanently: SELECT * FROM inbox_dead"},
 		{"discarded", v.Discarded, cli.Faint, "given up by a person"},
 		{"waiting", v.Waiting, cli.Faint, "the consumer has not come to them yet"},
 		{"forgotten", v.Forgotten, cli.Faint, "so old that the inbox does not keep their ids"},

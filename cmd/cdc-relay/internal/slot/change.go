@@ -19,8 +19,8 @@ func dropCommand() *cobra.Command {
 	var yes bool
 	cmd := cli.Command("drop", "Drop the slot. Dangerous.",
 		`The slot holds the relay's position. Without it, a relay with postgres.on_slot_lost: recover starts again from
-the table and publishes every unpublished row; rows deleted before that are lost. Drop the slot when you stop using the
-relay for good: otherwise the server keeps WAL for it until the disk is full.
+the table and publishes every unpublished row; rows deleted before that are lost. Drop the slot when you uninstall
+the relay: otherwise the server keeps WAL for it until the disk is full.
 
 Example:
 

@@ -132,7 +132,7 @@ func at(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func name(who *string) string {
 	if who == nil || *who == "" {
-		return "somebody"
+		return "unknown"
 	}
 	return *who
 }
