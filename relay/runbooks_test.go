@@ -17,7 +17,7 @@ var haltCode = regexp.MustCompile(`(?m)^\s+[A-Z][A-Za-z]+\s+= "([a-z_]+)"$`)
 // haltCodes are the codes that halt.go names.
 func haltCodes(t *testing.T) (codes []string) {
 	t.Helper()
-	text, err := os.ReadFile("internal/halt/halt.go")
+	text, err := os.ReadFile("../internal/run/halt/halt.go")
 	if err != nil {
 		t.Fatal(err)
 	}

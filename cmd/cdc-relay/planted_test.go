@@ -122,7 +122,7 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 	}
 	text := run.log.String()
 	clean("the log", text)
-	if lines := strings.Count(text, "connecting again"); lines == 0 || lines > 3 {
+	if lines := strings.Count(text, "reconnecting"); lines == 0 || lines > 3 {
 		t.Errorf("the log says %d times that it connects again, want it once or twice for five times in a row", lines)
 	}
 	if lines := strings.Count(text, "\n"); lines > 120 {

@@ -29,7 +29,7 @@ func TestSlotAndReconcile(t *testing.T) {
 	cdcRelay(t, s.environ, "slot", "status").want(t, exitFailed, []string{"there is none on this server"}, nil)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, events(3))
-	cdcRelay(t, s.environ, "slot", "status").want(t, exitDone, []string{"nobody: no relay streams", "WAL        reserved"},
+	cdcRelay(t, s.environ, "slot", "status").want(t, exitDone, []string{"none: no relay streams", "WAL        reserved"},
 		nil)
 	cdcRelay(t, s.environ, "reconcile", "--dry-run").want(t, exitFailed,
 		[]string{"unrecorded  3 rows", "unknown: no relay is streaming"}, nil)

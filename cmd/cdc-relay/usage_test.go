@@ -160,7 +160,7 @@ func TestCompletionScripts(t *testing.T) {
 		"ver":                       "verify version",
 		"demo --rat":                "--rate",
 		"run --kafka-b":             "--kafka-brokers",
-		"dlq ":                      "list show replay edit discard",
+		"dlq ":                      "list reasons show replay edit discard",
 		"parked ":                   "list",
 		"retry ":                    "now",
 		"slot ":                     "status drop advance",

@@ -165,7 +165,8 @@ func (b backend) OpenTables(_ context.Context, c store.Config) (relay.Tables, er
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	b.p.tables = &tables{w: w, p: b.p, slot: c.Slot, delete: c.AfterPublish == store.Delete,
-		mark: c.AfterPublish == store.Mark, hold: c.HoldDead, retention: c.Retention}
+		mark: c.AfterPublish == store.Mark, hold: c.HoldDead, retention: c.Retention,
+		lanes: c.Lanes}
 	if w.real != nil {
 		return w.real.open(b.p.tables, c), nil
 	}

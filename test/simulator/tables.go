@@ -21,7 +21,7 @@ type tables struct {
 	relay.Tables // what the simulator does not know yet panics
 	w            *world
 	p            *process
-	slot         string
+	slot, lanes  string
 	mark, delete bool
 	retention    time.Duration
 	hold         bool // dead letters hold their lanes
@@ -238,7 +238,7 @@ func (t *tables) Register(ctx context.Context, system string, timeline int32, oi
 		}
 		if kept := db.states[t.slot]; kept == nil || kept.Source != db.sources[of] {
 			db.states[t.slot] = &store.State{Source: db.sources[of], TableOID: oid, Phase: phase, Dirty: true, SystemID: system,
-				Timeline: timeline}
+				Timeline: timeline, Lanes: t.lanes}
 			t.audit(db)
 		}
 		st = t.state(db)
@@ -298,9 +298,9 @@ func (t *tables) SaveProgress(ctx context.Context, confirmed outbox.LSN) error {
 		if !st.Dirty { // one that was on its way when a clean stop was recorded
 			return nil
 		}
-		was := st.Confirmed
-		st.Confirmed = confirmed
-		t.relaxed(func() { st.Confirmed = was })
+		was := *st
+		st.Confirmed, st.Lanes = confirmed, t.lanes
+		t.relaxed(func() { st.Confirmed, st.Lanes = was.Confirmed, was.Lanes })
 		return nil
 	})
 }
@@ -308,7 +308,7 @@ func (t *tables) SaveProgress(ctx context.Context, confirmed outbox.LSN) error {
 // CleanStop notes that nothing is left.
 func (t *tables) CleanStop(ctx context.Context, confirmed outbox.LSN) error {
 	return t.fenced(ctx, "clean stop", func(db *database) error {
-		db.states[t.slot].Confirmed, db.states[t.slot].Dirty = confirmed, false
+		db.states[t.slot].Confirmed, db.states[t.slot].Dirty, db.states[t.slot].Lanes = confirmed, false, t.lanes
 		t.durable()
 		t.w.note("p%d records a clean stop at %v", t.p.number, confirmed)
 		return nil

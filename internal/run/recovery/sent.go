@@ -38,9 +38,9 @@ type place struct {
 	known    bool
 }
 
-// note takes in a record of ours.
+// note takes in a record of ours. A nil Sent takes in none.
 func (s *Sent) note(topic string, rec *sink.TailRecord) {
-	if rec.Key == nil || rec.Headers[headerLate] != nil || string(rec.Headers[headerSource]) != s.Source {
+	if s == nil || rec.Key == nil || rec.Headers[headerLate] != nil || string(rec.Headers[headerSource]) != s.Source {
 		return
 	}
 	position, ok := parsePosition(rec.Headers[headerPosition])

@@ -95,11 +95,11 @@ func Said(err error) string {
 		return "no connection to Postgres; trying again. If it stays so: " + r.Remedy
 	}
 	if _, silent := errors.AsType[*replication.SilentError](err); silent {
-		return "the server has not answered for wal_sender_timeout; connecting again"
+		return "the server has not answered for wal_sender_timeout; reconnecting"
 	}
 	switch {
 	case errors.Is(err, replication.ErrServerEnded):
-		return "the server has ended the stream, as at a shutdown; connecting again"
+		return "the server has ended the stream, as at a shutdown; reconnecting"
 	case errors.Is(err, bootstrap.ErrSlotWaits):
 		return "the slot cannot be created yet; trying again"
 	case replaced(err):
@@ -112,7 +112,7 @@ func Said(err error) string {
 		return "Postgres refused a statement; trying again. If it stays so, cdc-relay check says what is missing"
 	}
 	if store.Classify(err) == store.Reconnect {
-		return "the connection to Postgres broke off; connecting again"
+		return "the connection to Postgres broke off; reconnecting"
 	}
 	return "the session ended; starting another"
 }

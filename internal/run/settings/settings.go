@@ -2,6 +2,9 @@
 package settings
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
@@ -21,8 +24,16 @@ func Store(c config.Config) store.Config {
 		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold,
 		PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
 		TimeZone: c.Outbox.TimeZone,
-		MaxRow:   int64(c.Limits.MaxEventBytes),
+		MaxRow:   int64(c.Limits.MaxEventBytes), Lanes: lanes(c),
 	}
+}
+
+// lanes is a fingerprint of what decides an event's topic and key: the templates, and the columns that they name.
+func lanes(c config.Config) string {
+	columns := c.Outbox.Columns
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{c.Sink, c.Message.Topic, c.Message.Key, columns.AggregateType,
+		columns.AggregateID, columns.EventType, columns.ID}))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Replication is the stream's part of the configuration.

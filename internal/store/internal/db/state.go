@@ -15,7 +15,8 @@ import (
 const SelectState = `SELECT t.source, s.table_oid, t.phase, t.dirty, t.confirmed::text, t.system_id, t.timeline,
  e.epoch, t.catch_up_ready, t.era, t.baseline_at IS NOT NULL, t.updated_at,
  coalesce((to_jsonb(t) ->> 'catch_up_late')::boolean, false), coalesce(to_jsonb(e) ->> 'taken_lsn', '0/0'),
- ARRAY(SELECT jsonb_array_elements_text(coalesce(to_jsonb(s) -> 'former_systems', '[]')))
+ ARRAY(SELECT jsonb_array_elements_text(coalesce(to_jsonb(s) -> 'former_systems', '[]'))),
+ coalesce(to_jsonb(t) ->> 'lanes', '')
 FROM {state} t JOIN {source} s USING (source) JOIN {epoch} e ON e.slot = t.slot WHERE t.slot = $1`
 
 // ScanState scans a row of SelectState.
@@ -23,7 +24,7 @@ func ScanState(row pgx.Row) (*record.State, error) {
 	var st record.State
 	var confirmed, taken string
 	err := row.Scan(&st.Source, &st.TableOID, &st.Phase, &st.Dirty, &confirmed, &st.SystemID, &st.Timeline, &st.Epoch,
-		&st.CatchUpReady, &st.Era, &st.Baseline, &st.UpdatedAt, &st.CatchUpLate, &taken, &st.FormerSystems)
+		&st.CatchUpReady, &st.Era, &st.Baseline, &st.UpdatedAt, &st.CatchUpLate, &taken, &st.FormerSystems, &st.Lanes)
 	if err != nil {
 		return nil, err
 	}

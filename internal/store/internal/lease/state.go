@@ -32,11 +32,13 @@ ON CONFLICT (slot, table_oid) DO UPDATE SET table_name = excluded.table_name RET
 			return err
 		}
 		if _, err = tx.Exec(ctx,
-			s.db.Names.SQL(`INSERT INTO {state} AS t (slot, source, phase, system_id, timeline) VALUES ($1, $2, $3, $4, $5)
+			s.db.Names.SQL(`INSERT INTO {state} AS t (slot, source, phase, system_id, timeline, lanes)
+VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (slot) DO UPDATE SET source = excluded.source, phase = excluded.phase, dirty = true, confirmed = '0/0',
  system_id = excluded.system_id, timeline = excluded.timeline, catch_up_ready = false, catch_up_late = false,
- baseline_at = NULL, breaker_at = NULL, breaker_said = NULL, updated_at = now()
-WHERE t.source <> excluded.source`), s.db.Config.Slot, source, phase, systemID, timeline); err != nil {
+ baseline_at = NULL, breaker_at = NULL, breaker_said = NULL, lanes = excluded.lanes, updated_at = now()
+WHERE t.source <> excluded.source`), s.db.Config.Slot, source, phase, systemID, timeline,
+			s.db.Config.Lanes); err != nil {
 			return err
 		}
 		st, err = db.ScanState(tx.QueryRow(ctx, s.db.Names.SQL(db.SelectState), s.db.Config.Slot))
@@ -52,7 +54,8 @@ WHERE t.source <> excluded.source`), s.db.Config.Slot, source, phase, systemID, 
 // SaveProgress records the confirmed LSN. It does not wait for the disk: a state row that is behind the slot is normal
 // after an unclean stop. After a CleanStop it changes nothing: a note that was on its way when the stop was recorded,
 // and that nobody waits for any more, would let the slot look as if somebody else had moved it. The caller limits the
-// rate to one per second. ErrFenced after a takeover by another.
+// rate to one per second, and does not call it before the topics were read back, since it also notes Config.Lanes: what
+// records are in the topics has the lanes of these templates from now on. ErrFenced after a takeover by another.
 func (s *Lease) SaveProgress(ctx context.Context, confirmed outbox.LSN) error {
 	return s.saveState(ctx, db.Noting, "save progress", `confirmed = CASE WHEN dirty THEN $3::pg_lsn ELSE confirmed END`,
 		confirmed)
@@ -70,8 +73,8 @@ func (s *Lease) saveState(ctx context.Context, l db.Limits, what, set string, co
 	var written int
 	err := s.db.One(ctx, l, func(row pgx.Row) error { return row.Scan(&written) },
 		s.db.Names.SQL(`WITH fence AS MATERIALIZED (SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2 FOR SHARE)
-UPDATE {state} SET `+set+`, updated_at = now() WHERE slot = $1 AND EXISTS (SELECT 1 FROM fence) RETURNING 1`),
-		s.db.Config.Slot, s.db.Epoch(), confirmed.String())
+UPDATE {state} SET `+set+`, lanes = $4, updated_at = now() WHERE slot = $1 AND EXISTS (SELECT 1 FROM fence) RETURNING 1`),
+		s.db.Config.Slot, s.db.Epoch(), confirmed.String(), s.db.Config.Lanes)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = record.ErrFenced
 	}

@@ -48,6 +48,7 @@ type Config struct {
 	PublishedWhen string // condition on a row; "" = published_at IS NOT NULL if there is such a column, else false
 	OrderBy       string // expressions; "" = seq if there is such a column, else created_at, id
 	TimeZone      string // of columns of type timestamp without time zone; "" = the database's
+	Lanes         string // a fingerprint of the templates of topic and key, which SaveProgress and CleanStop note
 	MaxRow        int64  // bytes of a payload, and of headers, beyond which they are not read; 0: there is no bound
 	DLQTable      string // schema.table; "" = <Schema>.<outbox>_dlq
 }

@@ -30,6 +30,9 @@ type State struct {
 	Baseline  bool      // which older rows count as published is settled: by SetBaseline, or a relay has streamed since
 	UpdatedAt time.Time // of the last progress
 
+	// Lanes is Config.Lanes of the relay that noted its progress last; empty: not known.
+	Lanes string
+
 	// FormerSystems are the servers that the source lived on before it was adopted: records that carry them are ours, too.
 	FormerSystems []string
 }
