@@ -108,8 +108,8 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 	if s.state.Lanes == settings.Store(s.r.c).Lanes {
 		s.term.sent = &recovery.Sent{From: s.grant.Confirmed, UpTo: s.grant.System.WALFlush, Source: s.router.Source()}
 	} else {
-		s.r.log.Warn().Msg("message.topic or message.key was changed since the unclean stop, or that is not known: an event " +
-			"that is gone from its topic is sent again, perhaps behind newer ones of its key")
+		s.r.log.Warn().Msg("message.topic or message.key was changed since the unclean stop, or that is not known: an " +
+			"event that is gone from its topic is sent again, perhaps behind newer ones of its key")
 	}
 	scan := recovery.Scan{
 		Tailer: tailer, Tables: s.r.store, Queue: s.term.settler, Logger: s.r.log,

@@ -27,8 +27,8 @@ func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err e
 	case x.deleted > 0:
 		e.Note = fmt.Sprintf("stream %s: entries up to %s were deleted by their id (XDEL), as consumers may do with what "+
 			"they have handled: what is missing up to there is not called lost, and --repair does not publish it. If no "+
-			"consumer deletes on purpose, declare so with XSETID %s %s ENTRIESADDED %d MAXDELETEDID 0-0, and verify again", topic,
-			idOf(x.deleted), strconv.Quote(topic), idOf(x.last), x.added)
+			"consumer deletes on purpose, declare so with XSETID %s %s ENTRIESADDED %d MAXDELETEDID 0-0, and verify again",
+			topic, idOf(x.deleted), strconv.Quote(topic), idOf(x.last), x.added)
 	}
 	return e, nil
 }

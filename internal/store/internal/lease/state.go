@@ -73,7 +73,8 @@ func (s *Lease) saveState(ctx context.Context, l db.Limits, what, set string, co
 	var written int
 	err := s.db.One(ctx, l, func(row pgx.Row) error { return row.Scan(&written) },
 		s.db.Names.SQL(`WITH fence AS MATERIALIZED (SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2 FOR SHARE)
-UPDATE {state} SET `+set+`, lanes = $4, updated_at = now() WHERE slot = $1 AND EXISTS (SELECT 1 FROM fence) RETURNING 1`),
+UPDATE {state} SET `+set+`, lanes = $4, updated_at = now()
+WHERE slot = $1 AND EXISTS (SELECT 1 FROM fence) RETURNING 1`),
 		s.db.Config.Slot, s.db.Epoch(), confirmed.String(), s.db.Config.Lanes)
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = record.ErrFenced
