@@ -135,6 +135,7 @@ var house = map[string]room{
 		external: []string{
 			"github.com/bufbuild/protocompile", "github.com/rs/zerolog", "github.com/twmb/avro", "google.golang.org/protobuf",
 		},
+		tests: []string{"relay", "sink/kafka"},
 	},
 	"internal/memory": {},
 	"internal/message": {own: []string{"config", "internal/outbox", "internal/memory",
