@@ -117,7 +117,7 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// refusedPatience is how long a halt waits for what was sent before it.
+// refusedPatience bounds the wait of a halt for the events sent before it.
 const refusedPatience = 5 * time.Second
 
 // settleBefore waits for the outcome of what came before a message that ends the session, so that it is confirmed by
@@ -320,7 +320,7 @@ func (s *session) announceTopics(ctx context.Context) error {
 	return s.announce(ctx, s.term.names.Fresh())
 }
 
-// Announce does it for topics of parked events, of which a replay may name one that no event was sent to yet.
+// Announce does it for topics of parked events: a replay may name one that no event was sent to yet.
 func (s *session) Announce(ctx context.Context, topics []string) error {
 	return s.announce(ctx, s.term.names.Unannounced(topics))
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// This file is where events meet package message, and wait for the schema of one; nothing here keeps state.
+// This file has events encoded by package message, and waits for their schemas; nothing here keeps state.
 
-// encode makes the delivery's message of its event. Its Reason says that the event cannot be one at all.
+// encode makes the delivery's message of its event. Its Reason is set if the event cannot become one.
 func encode(x *message.Encoder, d *settle.Delivery) {
 	d.Record.Owner, d.Record.Again, d.Record.Probe = d, d.Replay, false
 	d.Created, d.Dated, d.Reason = x.Encode(&d.Event, &d.Record,

@@ -83,7 +83,7 @@ func (t *term) enter(role Role) {
 }
 
 // streaming is the session if it has come so far that parked events may be retried as far as the relay is concerned:
-// it has the slot, reads its stream, and nobody has asked for a stop. Nil: there is none.
+// it has the slot, reads its stream, and no stop was asked for. Nil: there is none.
 func (t *term) streaming() *session {
 	s := t.session.Load()
 	if s == nil || t.stopping.Load() || t.r.health.Role() != RoleActive {

@@ -15,17 +15,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// This file is where the relay and its meter meet: what the meter asks, and what others ask it by way of the relay. Any
+// This file connects the relay and its meter: what the meter asks, and what others ask it by way of the relay. Any
 // goroutine may call what is here.
 
 // Counts are totals since the start of the process: events received, published, settled and dead, and the latencies.
-// The difference of two is what happened in between.
+// The difference of two covers the time in between.
 type Counts = meter.Counts
 
 // Rates are events per second, over so many seconds.
 type Rates = meter.Rates
 
-// Walsender is what the server's side of the stream is at.
+// Walsender is the progress of the server's side of the stream.
 type Walsender = meter.Walsender
 
 // LatencyCounts are the counts of a latency's fine buckets, eight to each power of two.
@@ -67,7 +67,7 @@ func (m measured) Session() (meter.Session, bool) {
 	return now, true
 }
 
-// Registry is where the relay's metrics are.
+// Registry returns the registry of the relay's metrics.
 func (r *Relay) Registry() *prometheus.Registry { return r.meter.Registry() }
 
 // Counts cost a few microseconds, whatever has happened.
@@ -76,7 +76,7 @@ func (r *Relay) Counts() Counts { return r.meter.Counts() }
 // Topics are the events that the broker has acknowledged, by topic.
 func (r *Relay) Topics() map[string]uint64 { return r.meter.Outcomes.Topics() }
 
-// Window is what may be in memory at once; see limits.in_flight_events and limits.in_flight_bytes.
+// Window returns the bounds of the events in memory; see limits.in_flight_events and limits.in_flight_bytes.
 func (r *Relay) Window() (events, bytes int) {
 	return r.c.Limits.InFlightEvents, int(r.c.Limits.InFlightBytes)
 }
@@ -92,7 +92,7 @@ func (r *Relay) Parked() int64 {
 	return 0
 }
 
-// OpenDead is how many dead letters nobody has replayed or discarded, as counted last.
+// OpenDead returns the number of dead letters not yet replayed or discarded, as counted last.
 func (r *Relay) OpenDead() int64 { return r.meter.Database.OpenDead.Value() }
 
 // InFlight tells of those of the events that this relay has read and not recorded yet. Look here before the tables:
@@ -115,7 +115,7 @@ func (r *Relay) InFlight(ids []string) map[string]store.FoundInTransit {
 	return found
 }
 
-// inFlight is how many events are in memory.
+// inFlight returns the number of events in memory.
 func (r *Relay) inFlight() int {
 	if t := r.term.Load(); t != nil {
 		return t.inflight.Len()
@@ -123,7 +123,7 @@ func (r *Relay) inFlight() int {
 	return 0
 }
 
-// sinkStatus is what the sink says of itself; nothing before there is one.
+// sinkStatus returns the sink's status; the zero value before there is one.
 func (r *Relay) sinkStatus() (status sink.Status) {
 	if t := r.term.Load(); t != nil {
 		status = t.engine.Status()

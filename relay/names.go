@@ -7,7 +7,7 @@ import (
 
 // This file has the names under which others know what rooms of the relay define.
 
-// Role is what the process is doing, as a whole.
+// Role is the role of the process.
 type Role = health.Role
 
 // The roles.

@@ -19,7 +19,7 @@ import (
 
 // This file is the way in for Go programs: what New takes. It touches nothing of a relay that runs.
 
-// options is what a relay is made of.
+// options holds the arguments of New.
 type options struct {
 	config     config.Config
 	driver     sink.Driver
@@ -109,7 +109,7 @@ func (r *Relay) closeRegistry() {
 	}
 }
 
-// check leaves out what the configuration says of servers that the program reaches in its own way, and reads schemas.
+// check validates the configuration, except for servers that the program reaches in its own way, and reads schemas.
 func (o *options) check() error {
 	problems, _ := errors.AsType[config.Problems](o.config.Validate())
 	problems = slices.DeleteFunc(problems, func(p config.Problem) bool {

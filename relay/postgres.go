@@ -17,7 +17,7 @@ import (
 
 // This file says what a relay asks of its database, and how the real one answers. Nothing here keeps state.
 
-// Postgres is how a relay reaches its database: by default the servers that the configuration names. Tests and the
+// Postgres connects a relay to its database: by default the servers that the configuration names. Tests and the
 // simulator have others.
 type Postgres interface {
 	// OpenTables opens the SQL side; the first call of a method connects.
@@ -38,7 +38,7 @@ type Stream interface {
 	Close()
 }
 
-// Tables is what a relay asks of the SQL side: a [store.Store], which says what its methods promise.
+// Tables is the SQL side of a relay: a [store.Store], which documents its methods.
 type Tables interface {
 	Close()
 

@@ -149,5 +149,5 @@ func (s *session) leftAside(left []store.Aside) {
 	}
 }
 
-// unsureNamed is how many ids an alarm names.
+// unsureNamed bounds the ids that an alarm names.
 const unsureNamed = 20

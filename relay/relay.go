@@ -21,7 +21,7 @@
 //
 // An event is terminal when it is journaled, or parked, or its dead letter is committed, or it was found to be so
 // already. Only then does its ledger entry count down, and only the ledger's Confirmed is ever told to the server: the
-// stream pulls it, nobody pushes.
+// stream pulls it; it is never pushed.
 //
 // The supervisor (term.go) runs sessions one after another. A session (session.go) is one replication connection:
 // prepare (internal/bootstrap), take the lease, take over (takeover.go), read the topics back after a crash
@@ -60,7 +60,7 @@ import (
 
 // There are three lifetimes, each a type of its own. Nothing is reset: what ends is dropped.
 //
-//   - Relay is the process: made by New, ended by the end of Run. It knows nothing of an event.
+//   - Relay is the process: made by New, ended by the end of Run. It holds no event.
 //   - term (term.go) is what may be in memory because no other relay has had the slot since. Run makes one after the
 //     other.
 //   - session (session.go) is one replication connection. The supervisor of a term makes one after the other.
@@ -108,7 +108,7 @@ type Relay struct {
 	term atomic.Pointer[term]
 }
 
-// given is what events are shown to on their way.
+// given are the hooks and checks that events pass.
 type given struct {
 	tracer Tracer                                 // nil: none
 	misfit func(eventType, payload []byte) string // by message.schemas; nil: none
@@ -172,7 +172,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	}
 }
 
-// logPatience is how long the end of Run waits for its last log lines to be read.
+// logPatience bounds the wait at the end of Run for its last log lines to be read.
 const logPatience = time.Second
 
 func (r *Relay) flushLog() {
@@ -197,8 +197,8 @@ func (r *Relay) owner() *session {
 	return nil
 }
 
-// stopped is the end that was asked for. An error of the last session is said and is no failure, because the next start
-// finds what is missing; but for a drain that ran out of time, or nobody would learn that the grace is too short.
+// stopped turns the last session's error into Run's result. It is logged, not returned, because the next start finds
+// what is missing; except for a drain that ran out of time, since the grace may be too short.
 func (r *Relay) stopped(err error) error {
 	if errors.Is(err, ErrGraceOver) && r.inFlight() > 0 {
 		return err

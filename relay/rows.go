@@ -17,7 +17,7 @@ import (
 
 const (
 	catchUpPage = 500 // rows read at once; the store also bounds their bytes
-	// barrierPatience is how long the snapshot waits for transactions that ran before the slot was consistent.
+	// barrierPatience bounds the snapshot's wait for transactions that ran before the slot was consistent.
 	barrierPatience = 30 * time.Second
 )
 
@@ -163,10 +163,10 @@ func (s *session) caughtUp(ctx context.Context, rows int) error {
 	return nil
 }
 
-// ReconcileReport is what a look at the whole table found.
+// ReconcileReport is the result of a look at the whole table.
 type ReconcileReport = reconcile.Report
 
-// DryReport is what a look from outside found.
+// DryReport is the result of a look from outside.
 type DryReport = reconcile.DryReport
 
 // AuditDry looks at the whole table, as the reconciler does, and publishes nothing. While a relay streams it proves

@@ -64,7 +64,8 @@ type scratch struct {
 	large   bool               // an event of the batch was left in the buffer in which it was read; see keep
 }
 
-// redelivery is what may come again: until token is delivered every id is looked up before it is sent.
+// redelivery describes the events that may come again: until token is delivered every id is looked up before it is
+// sent.
 type redelivery struct {
 	lookup  bool
 	token   string
@@ -89,7 +90,7 @@ type transaction struct {
 	retyped   error // why the stream's rows cannot be made into messages any more in this session
 }
 
-// shown is what other goroutines read: for status and metrics, and passed for the settler and the reconciler.
+// shown is read by other goroutines: for status and metrics, and passed for the settler and the reconciler.
 type shown struct {
 	epochSeen atomic.Int64
 	lookingUp atomic.Bool
@@ -176,13 +177,13 @@ func (t *term) runSession(ctx context.Context) (err error) {
 	return cmp.Or(cause, err, ended)
 }
 
-// remember keeps what the next start must know of this session.
+// remember keeps the facts about this session that the next start needs.
 func (t *term) remember(s *session, err error) {
 	t.r.last = t.r.last.Next(bootstrap.Ended{Epoch: s.epoch, Timeline: s.grant.System.Timeline,
 		Confirmed: s.ledger.Confirmed(), Heard: s.heard, Err: err})
 }
 
-// errStateGone says that the slot's state cannot be read between two steps of a start.
+// errStateGone reports that the slot's state cannot be read between two steps of a start.
 var errStateGone = errors.New("the relay's state cannot be read")
 
 // owner is the current session if it has taken over. What a database call says of the session, its fence or the

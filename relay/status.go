@@ -13,7 +13,7 @@ import (
 
 // This file says how a relay is, to people and scripts. It reads; the watch calls what begins with note.
 
-// Status is what the API's /api/v1/status shows. Names are stable.
+// Status is the answer of /api/v1/status. Names are stable.
 type Status struct {
 	Service string    `json:"service"`
 	Version string    `json:"version"`
@@ -50,11 +50,11 @@ type Figures struct {
 	DeadLetters   *int64   `json:"dead_letters"`       // neither replayed nor discarded
 	MirrorLag     *int64   `json:"mirror_lag_events"`  // journaled, and not yet marked or deleted
 	MirrorAge     *float64 `json:"mirror_lag_seconds"` // for how long the oldest of these is not
-	// Walsender is what the server's side of the stream is at: whether it or the relay is what events wait for.
+	// Walsender is the progress of the server's side of the stream: whether events wait for it or for the relay.
 	Walsender *Walsender `json:"walsender"`
 }
 
-// Work is what this process has in memory, and has done since it started.
+// Work counts the events in memory, and those handled since the start.
 type Work struct {
 	InFlight      int        `json:"in_flight_events"`
 	InFlightBytes int        `json:"in_flight_bytes"`
@@ -69,10 +69,10 @@ type Work struct {
 	Interleaved *meter.Interleaved `json:"interleaved"`
 }
 
-// Trouble is what a person may have to look into.
+// Trouble lists problems that a person may have to look into.
 type Trouble struct {
 	Broker string `json:"broker"` // ok, or what the sink waits for
-	// Alarms are those that nobody has acknowledged, of the relay that holds the slot; see docs/operations.md.
+	// Alarms are the unacknowledged ones of the relay that holds the slot; see docs/operations.md.
 	Alarms        []store.Alarm `json:"alarms"`
 	LastError     string        `json:"last_error,omitempty"`
 	LastErrorAt   *time.Time    `json:"last_error_at,omitempty"`
@@ -91,7 +91,8 @@ type HaltStatus struct {
 	Runbook string `json:"runbook"`
 }
 
-// Store is where the relay's tables are read and requests are written, nil until Run has begun. Only Run may take over.
+// Store returns the store, for reading the relay's tables and writing requests; nil until Run has begun. Only Run may
+// take over.
 func (r *Relay) Store() *store.Store { return r.opened.Load() }
 
 // Status may be called at any time from any goroutine.
@@ -163,14 +164,14 @@ func position(lsn outbox.LSN) *string {
 	return new(lsn.String())
 }
 
-// standstill is how long events may be in flight without any being settled before the relay calls itself not ready,
-// though nobody says what they wait for.
+// standstill is the time that events may be in flight without any being settled, for no known reason, before the
+// relay is not ready.
 const standstill = 30 * time.Second
 
-// deadStandstill is how long that may go on before only a restart is left to be tried.
+// deadStandstill is the time after which only a restart is left to be tried.
 const deadStandstill = 90 * time.Second
 
-// stood is how long events have been in flight, without any being settled, for no reason that the status knows.
+// stood returns for how long events have been in flight without any being settled, for no known reason.
 func (r *Relay) stood(st *Status) time.Duration {
 	if len(st.Reasons) > 0 || st.Role != RoleActive || st.InFlight == 0 {
 		return 0
@@ -195,7 +196,7 @@ func (r *Relay) Live() (live bool, reasons []string) {
 	return len(reasons) == 0, reasons
 }
 
-// moved is when an event was settled last, or nothing was in flight.
+// moved is the time at which an event was settled last, or nothing was in flight.
 func (r *Relay) moved() time.Time { return time.Unix(0, r.movedAt.Load()) }
 
 // noteMoves renews it; the watch calls it once a second. What is parked is settled, too, though it will be counted
@@ -207,10 +208,10 @@ func (t *term) noteMoves(settled *uint64) {
 	}
 }
 
-// stalledAfter is how long the sink may be in trouble before the relay calls itself not ready.
+// stalledAfter is the time that the sink may be in trouble before the relay is not ready.
 const stalledAfter = 5 * time.Second
 
-// unreachable is a driver that knows whether a broker answers, also while nothing is sent.
+// unreachable is a driver that reports whether a broker answers, even while nothing is sent.
 type unreachable interface {
 	Unreachable() (since time.Time, err error)
 }
@@ -319,11 +320,11 @@ const (
 
 var degradedReasons = []string{degradedTopic, degradedMirror, degradedAlarm, degradedTransaction}
 
-// listedTopics is how many unavailable topics a status lists: rows can name thousands, and /readyz shows the list to
-// anyone.
+// listedTopics bounds the unavailable topics that a status lists: rows can name thousands, and /readyz shows the list
+// to anyone.
 const listedTopics = 20
 
-// Degradation is what is wrong although events flow and the relay is ready: a restart, or another relay, would not
+// Degradation is a problem although events flow and the relay is ready: a restart, or another relay, would not
 // help.
 type Degradation struct {
 	Reason string `json:"reason"` // topic, mirror, alarm, transaction

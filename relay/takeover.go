@@ -254,8 +254,8 @@ func (s *session) expectRedelivery(ctx context.Context) error {
 	return nil
 }
 
-// redelivered says that nothing can come again any more, and all that did is with the sink: from now on, once those of
-// it that the sink gave back are parked, parked events may be retried. See mayRetry.
+// redelivered records that nothing can come again any more, and all that did is with the sink: from now on, once those
+// of it that the sink gave back are parked, parked events may be retried. See mayRetry.
 func (s *session) redelivered() {
 	s.passed.Store(s.term.engine.Given() + 1)
 	s.term.settler.Nudge()
@@ -296,7 +296,7 @@ func (s *session) sound(ctx context.Context) error {
 	return restart.ErrSounded
 }
 
-// lastWords is how long the reason for a stream's end may take to arrive after its effect was seen.
+// lastWords bounds the wait for the reason of a stream's end after its effect was seen.
 const lastWords = time.Second
 
 // hearOut reads the rest of a stream that the server has ended, for the reason that stands at its end. It has not

@@ -31,7 +31,7 @@ const (
 	// restPatience is how long a stop without a session goes on when nothing that was sent is left to be recorded, for
 	// dead letters and parks that are being written; restLook is how often it looks.
 	restPatience, restLook = time.Second, 20 * time.Millisecond
-	// standbyPoll is how often a standby looks at all that a start looks at; in between at the slot alone.
+	// standbyPoll is the interval of a standby's full look; in between it looks at the slot alone.
 	standbyPoll = 250 * time.Millisecond
 )
 
@@ -94,7 +94,7 @@ func (t *term) superseded(state *store.State) bool {
 	return t.epoch != 0 && (state.Epoch != t.epoch || state.Timeline != t.tookOverOn)
 }
 
-// run runs sessions, and what works beside them, until the context ends or the relay halts for good. It returns
+// run runs sessions, and what works beside them, until the context ends or the relay halts permanently. It returns
 // bootstrap.ErrSuperseded when another relay has had the slot: then everything that was in flight is dropped, as in a
 // crash, and the next term finds out about it as a start after a crash does. None of it can be sent or parked any
 // more: the lease's proof is gone since the last session ended, and all goroutines of the term have ended when run
@@ -212,7 +212,7 @@ func (t *term) supervise(ctx context.Context) error {
 	}
 }
 
-// yieldAbove is how full the window may be before what is no event lets the events go first.
+// yieldAbove is the fill of the window above which work other than events waits for them.
 const yieldAbove = 0.25
 
 // behind reports whether events wait: in the WAL, for the sink or for Postgres.

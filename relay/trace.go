@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Tracer is told what each attempt to publish an event came to, by one goroutine, in the order of the sink's results.
-// It must not wait for anything: the settler does not go on meanwhile.
+// Tracer gets the outcome of each attempt to publish an event, from one goroutine, in the order of the sink's results.
+// It must not block: the settler waits for it.
 type Tracer interface {
 	Attempted(a Attempt)
 }
@@ -23,7 +23,7 @@ type Attempt struct {
 	Number   int       // of this attempt, from 1
 }
 
-// trace tells the tracer, if there is one. Copies of dead letters are no events.
+// trace tells the tracer, if there is one. Copies of dead letters are not events.
 func (r *Relay) trace(records []*sink.Record) {
 	if r.tracer == nil {
 		return

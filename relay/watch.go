@@ -150,12 +150,12 @@ func (t *term) countStored(ctx context.Context) {
 	owner.heed(err)
 }
 
-// deletableAfter is how long after the last event its position is still noted: its journal row lies behind it in the
-// WAL.
+// deletableAfter is the time after the last event during which its position is still noted: its journal row lies behind
+// it in the WAL.
 const deletableAfter = 10 * time.Second
 
-// deletes says that rows wait to be deleted, the last of them journaled so long ago: they do so only below the position
-// that is saved.
+// deletes reports whether rows wait to be deleted, the last of them journaled so long ago: they do so only below the
+// position that is saved.
 func (w *watch) deletes(quiet time.Duration) bool {
 	if w.r.c.Outbox.AfterPublish == config.AfterPublishDelete {
 		return w.rowsLeft > 0
@@ -177,7 +177,8 @@ func (t *term) saveOffsets(ctx context.Context) error {
 	return err
 }
 
-// lookAtSlot has the lease of the session, nil for none, proved anew, or the session ended. Nil: it could not.
+// lookAtSlot renews the session's lease, or ends the session if another connection holds the slot. Nil: it could not
+// look.
 func (w *watch) lookAtSlot(ctx context.Context, s *session) *store.SlotStatus {
 	asked, owner := time.Now(), w.term.owner()
 	slot, err := w.r.store.Slot(ctx)
@@ -217,7 +218,7 @@ func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 	w.rowsLeft = n
 }
 
-// slowClock is how long the server may take to tell the time for the answer to be worth more than the one before: it
+// slowClock bounds the server's answer time for the answer to be worth more than the one before: it
 // is wrong by up to half of that.
 const slowClock = meter.OldAge / 10
 

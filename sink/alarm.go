@@ -17,7 +17,7 @@ const (
 // Alarms are the kinds that there are.
 var Alarms = []string{AlarmLostData, AlarmOffsetsWentBack, AlarmPartitionChanged, AlarmIDsReused}
 
-// Alarm is what a driver noticed at its broker and nothing on this side can mend: a person must look.
+// Alarm reports a problem at the broker that the relay cannot fix by itself: a person must look.
 type Alarm struct {
 	Kind      string    `json:"kind"`
 	Topic     string    `json:"topic"`
@@ -43,10 +43,10 @@ type AlarmBook struct {
 	latest map[alarmed]Alarm // guarded by mu
 }
 
-// alarmed is what alarms are counted by.
+// alarmed is the key by which alarms are counted.
 type alarmed struct{ kind, topic string }
 
-// Raise notes an alarm of now, and tells whom it may concern; nil: nobody.
+// Raise records an alarm and calls the hook, if there is one.
 func (b *AlarmBook) Raise(a Alarm, tell func(Alarm)) {
 	of := alarmed{a.Kind, a.Topic}
 	b.mu.Lock()
@@ -61,7 +61,7 @@ func (b *AlarmBook) Raise(a Alarm, tell func(Alarm)) {
 	}
 }
 
-// Alarms is what [Witness] wants.
+// Alarms implements [Witness].
 func (b *AlarmBook) Alarms() []Alarm {
 	b.mu.Lock()
 	defer b.mu.Unlock()

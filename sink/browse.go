@@ -17,16 +17,16 @@ type Browser interface {
 	Browse(ctx context.Context, topic string, from, before int64, each func(Stored) error) error
 }
 
-// Extent is how far a topic reaches, and what a gap in it means.
+// Extent describes a topic's range, and the meaning of a gap in it.
 type Extent struct {
 	Exists bool
 	// First is the offset below which the broker has removed records by its limits of age, size or number, 0 if it has
 	// removed none; Next is the one behind the last record.
 	First, Next int64
 	// Oldest is when the record at First was written, where First is not 0 and the broker tells; else zero. It judges
-	// records of which the journal has no offset.
+	// records without an offset in the journal.
 	Oldest time.Time
-	// Thins says that records anywhere may have been removed by the broker's own rules.
+	// Thins reports whether the broker's own rules may have removed records anywhere.
 	Thins bool
 	// Deleted is an offset up to which clients have deleted single records, as some consumers do with what they have
 	// handled; 0 if none did.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Contact is what a driver with one server knows of it: since when it cannot be reached, or when it has answered last.
+// Contact tracks whether a driver's one server can be reached: since when not, or when it last answered.
 // The zero value has heard nothing yet. All methods may be called at the same time.
 type Contact struct {
 	mu    sync.Mutex // guards what follows

@@ -7,7 +7,7 @@ import (
 )
 
 // Hold makes the lane a held one, if it is not, as if one of its records had been rejected, and returns its current
-// generation: for lanes of which the submitter keeps records from an earlier life. A key is needed.
+// generation: for lanes whose records the submitter still holds from an earlier term. A key is needed.
 func (e *Engine) Hold(topic string, key []byte) (generation uint64) {
 	if key == nil {
 		panic("sink: Hold without a key")
@@ -112,13 +112,13 @@ type TroubleReport struct {
 	Reason    string
 	Diverted  bool
 	Well      bool // nothing is known against sending there now
-	// Full says that its records fill its share of the window: those in trouble may hold half of it together, in equal
-	// parts, so that what is submitted for others finds room for as long as it takes to divert them.
+	// Full reports whether its records fill its share of the window: those in trouble may hold half of it together, in
+	// equal parts, so that what is submitted for others finds room for as long as it takes to divert them.
 	Full bool
-	// Slow says that nothing failed: its requests take long. Alone says of a slow one that others are not: requests that
-	// were sent later have been answered in time for a while; or it fills the window, so that nothing is sent to others,
-	// which were well before. Else the brokers, or this machine, may be slow as a whole, and diverting would make that
-	// worse.
+	// Slow reports that its requests take long, though none failed. Alone says of a slow one that others are not: requests
+	// that were sent later have been answered in time for a while; or it fills the window, so that nothing is sent to
+	// others, which were well before. Else the brokers, or this machine, may be slow as a whole, and diverting would make
+	// that worse.
 	Slow, Alone bool
 	// Probe means that the engine holds none of its records, and that only another attempt shows whether it is well: the
 	// submitter hands in one record for partition ProbeAt, by [Engine.Resume], or with Record.Probe set.
@@ -127,12 +127,12 @@ type TroubleReport struct {
 }
 
 const (
-	// passedPatience is how long a slow request is out while later ones are answered until it is called alone: after a
+	// passedPatience is the time after which a slow request counts as alone, while later ones are answered: after a
 	// pause of everything, be it the brokers' or this machine's, answers come one after the other.
 	passedPatience = time.Second
 	// restingPatience is the same while nothing is sent to others.
 	restingPatience = 3 * time.Second
-	// restsWell is how long ago a partition that rests may have taken its last batch to be called well.
+	// restsWell is the age of its last accepted batch up to which a partition at rest counts as available.
 	restsWell = time.Minute
 )
 
@@ -208,8 +208,8 @@ func (t *topic) trouble() Trouble {
 	return troubleOf(t.err)
 }
 
-// takes says that a partition of the topic is well and has accepted something since then: what others answer about the
-// topic is not so, and theirs alone.
+// takes reports whether a partition of the topic is available and has accepted something since then: what others answer
+// about the topic is not so, and theirs alone.
 func (t *topic) takes(since time.Time) bool {
 	for _, p := range t.partitions {
 		if p.failures == 0 && p.accepted.After(since) {
@@ -219,7 +219,7 @@ func (t *topic) takes(since time.Time) bool {
 	return false
 }
 
-// report tells of one partition; ill is how many are in trouble or slow and have work.
+// report describes one partition; ill counts those in trouble or slow that have work.
 func (e *Engine) report(p *partition, ill int, now time.Time) TroubleReport {
 	r := TroubleReport{Topic: p.topic.name, Partition: p.number, Kind: p.kind, Diverted: p.diverted}
 	full := e.fills(p, ill)
@@ -266,7 +266,7 @@ func (e *Engine) slowAlone(p *partition, now time.Time) bool {
 	return late && now.Sub(p.sentAt) >= restingPatience && e.someRestWell(now)
 }
 
-// someRestWell says whether some partition has nothing to send and took its last batch lately and in time.
+// someRestWell reports whether some partition has nothing to send and took its last batch lately and in time.
 func (e *Engine) someRestWell(now time.Time) bool {
 	for _, t := range e.topics {
 		for _, p := range t.partitions {
@@ -278,7 +278,7 @@ func (e *Engine) someRestWell(now time.Time) bool {
 	return false
 }
 
-// slowSince says whether the partition's requests are slow, or its present one is, and since when.
+// slowSince reports whether the partition's requests are slow, or its present one is, and since when.
 func (p *partition) slowSince(now time.Time) (slow bool, since time.Time) {
 	switch {
 	case !p.slow.IsZero():
@@ -301,12 +301,12 @@ func (e *Engine) ill(now time.Time) (n int) {
 	return n
 }
 
-// ails says that the partition has work, and what it has will not be sent before trouble is over.
+// ails reports whether the partition has work that cannot be sent before its trouble is over.
 func (e *Engine) ails(p *partition) bool {
 	return p.hasWork() && (p.failures > 0 || e.driver.Node(p.topic.name, p.number) < 0)
 }
 
-// fills says whether the partition's records take its part of what the ill ones may hold together.
+// fills reports whether the partition's records take its share of the window for partitions in trouble.
 func (e *Engine) fills(p *partition, ill int) bool {
 	events, bytes := p.queue.length, p.queueBytes
 	if p.batch != nil {
@@ -316,8 +316,8 @@ func (e *Engine) fills(p *partition, ill int) bool {
 	return events*parts >= e.config.MaxEvents || bytes*parts >= e.config.MaxBytes
 }
 
-// WellLately says whether some partition had a batch accepted within that time, is not slow, and has not failed since:
-// trouble elsewhere is then not the trouble of everything.
+// WellLately reports whether some partition had a batch accepted within that time, is not slow, and has not failed
+// since: trouble elsewhere is then not the trouble of everything.
 func (e *Engine) WellLately(within time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -333,7 +333,7 @@ func (e *Engine) WellLately(within time.Duration) bool {
 	return false
 }
 
-// Diverted says whether the topic or any of its partitions is diverted.
+// Diverted reports whether the topic or any of its partitions is diverted.
 func (e *Engine) Diverted(topic string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -349,7 +349,7 @@ func (e *Engine) Diverted(topic string) bool {
 	return t.diverted
 }
 
-// Given is how many results there have been so far, those that Results has not returned included.
+// Given counts all results so far, including those that Results has not returned yet.
 func (e *Engine) Given() uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -2,7 +2,7 @@
 //
 // The [Engine] is everything that all brokers have in common: a FIFO per partition with at most one request in flight,
 // natural batching (whatever arrived while the last request was out is the next batch), the window that bounds memory,
-// the cap on unrecorded records that bounds duplicates after a crash, retries of transient trouble for ever with the
+// the cap on unrecorded records that bounds duplicates after a crash, retries of transient trouble forever with the
 // same bytes, narrowing a rejected batch to the guilty record, and lanes held back after a rejection. A [Driver] is
 // what one kind of broker does: where a key goes, who leads a partition, and one request. This package knows neither
 // Kafka nor Postgres.
@@ -32,7 +32,7 @@
 //   - Release(lane, generation) lifts the hold and says true, if the generation is current, no retry is out and none of
 //     the records that came back Rejected or Held is still with the submitter, neither settled nor retried. Otherwise
 //     it says false and changes nothing: further results of the lane are on their way.
-//   - A record without a key is its own lane: it is never held and holds nobody.
+//   - A record without a key is its own lane: it is never held and holds no other.
 //   - Settled gives records back after their outcome is durable: their window is free, their unrecorded credit too.
 //     The engine forgets them; the submitter may reuse them.
 //   - The engine starts sending at most MaxUnrecorded records whose outcome is not settled: it counts a record from the

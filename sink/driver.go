@@ -32,7 +32,7 @@ type Driver interface {
 	// limit is known.
 	Limits(topic string) (batch, record int)
 
-	// Size is what the record adds to a batch, in bytes, at most; uncompressed.
+	// Size bounds the bytes that the record adds to a batch, uncompressed.
 	Size(r *Record) int
 
 	// Produce sends one request with at most one batch per partition to the node, waits for the answer and sets the
@@ -40,7 +40,7 @@ type Driver interface {
 	// Unknown. The driver may keep what it needs for a resend in Batch.State.
 	//
 	// A batch whose outcome was NotWritten or Unknown comes again, unchanged: same records, same State, maybe to
-	// another node. That is what makes a driver's duplicate detection work. Only its front is missing then, if the driver
+	// another node. A driver's duplicate detection relies on it. Only its front is missing then, if the driver
 	// said by Outcome.Written that it is done. A batch is re-cut by the engine only after Refused; the driver must make
 	// that safe (an earlier attempt of the same batch may have been Unknown). After [Engine.Abandon] a batch that was
 	// Unknown never comes again, and others of its partition do; nor does one that the engine gives up, see [Dropper].
@@ -50,8 +50,8 @@ type Driver interface {
 	Close() error
 }
 
-// Leaver is a [Driver] that keeps what it knows of its brokers' ends for the engine on it, and must hear when that one
-// has gone ([Engine.Abandon]): the next begins with what it reads back, or knows that nothing is missing.
+// Leaver is a [Driver] that keeps its brokers' ends for the engine on it, and must be notified when that one
+// has gone ([Engine.Abandon]): the next begins with what it reads back, or with the knowledge that nothing is missing.
 type Leaver interface{ Left() }
 
 // Dropper is a [Driver] that keeps state for a batch it has seen. The engine calls Dropped when it gives such a batch
@@ -66,9 +66,10 @@ type Batch struct {
 	Partition int32
 	Records   []*Record
 	Bytes     int // sum of Size
-	// Narrowed says that the records are part of a batch that was refused without a name: one of these few may be guilty.
+	// Narrowed reports that the records are part of a batch that was refused without naming one: one of these few may be
+	// guilty.
 	Narrowed bool
-	// Alone says that the batch goes alone, so that nobody waits for it: its answer may take as long as it takes.
+	// Alone reports that the batch goes alone, so that no other waits for it: its answer may take any time.
 	Alone bool
 
 	// Proved is the Outcome.Prove of the attempt before. The engine's Permit has said yes to that time since.
@@ -79,7 +80,7 @@ type Batch struct {
 	Outcome Outcome // set by Produce
 }
 
-// Verdict is what a broker said about a batch.
+// Verdict is a broker's answer about a batch.
 type Verdict uint8
 
 // The verdicts.
@@ -138,7 +139,7 @@ func troubleOf(err error) Trouble { return TroubleOf(err, TopicTrouble) }
 // Outcome is the verdict on a batch with its particulars.
 type Outcome struct {
 	Verdict Verdict
-	// Written is how many records at the front of the batch are written durably, whatever the verdict says of the rest.
+	// Written counts the records at the front of the batch that are written durably, whatever the verdict on the rest.
 	// They are published; the batch goes on without them. Accepted means all of them and needs no number. Brokers that
 	// take a batch whole or not at all leave it 0.
 	Written int
@@ -154,7 +155,7 @@ type Outcome struct {
 	Guilty []int
 	// Refused: the reason for each of the guilty (same length as Guilty), or one reason for the batch.
 	Reasons []*Reason
-	// Unsent, with Refused, says that the driver refused it itself: no broker has seen anything of it in this attempt.
+	// Unsent, with Refused, reports that the driver refused it itself: no broker has seen anything of it in this attempt.
 	Unsent bool
 	// NotWritten, Unknown: the cause, for status and logs. None, with NotWritten: nothing is wrong, the driver only tells
 	// of what it has written, or wants the engine to ask again whether it may send, before it goes on.
@@ -169,9 +170,9 @@ type Outcome struct {
 	// it accepted, when nothing was answered, and for drivers whose brokers have no names.
 	Code string
 	// Alone, with Unknown and never for a batch that goes alone: the answer takes unusually long, maybe because of another
-	// partition in the request, and is not waited for any more. That is no trouble: the batch goes again at once, alone.
+	// partition in the request, and is not waited for any more. That is not an error: the batch goes again at once, alone.
 	Alone bool
-	// Throttle is how long the node wants to hear nothing more of us, as it said with its answer. That is no trouble.
+	// Throttle is the pause that the node asked for with its answer. That is not an error.
 	Throttle time.Duration
 }
 

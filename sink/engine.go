@@ -26,10 +26,10 @@ const (
 // again, because one partition (a frozen follower under acks=all) delays the answer for all that share the request.
 const slowRequest = time.Second
 
-// permitPause is how long a worker that may not send waits before it asks again.
+// permitPause is the pause of a worker that may not send, before it asks again.
 const permitPause = 20 * time.Millisecond
 
-// provePause is how long a batch that needs a later permission waits before it asks again.
+// provePause is the pause of a batch that needs a later permission, before it asks again.
 const provePause = time.Millisecond
 
 // askAgain is the pause after which the driver is asked again for partitions and leaders that records wait for, in
@@ -78,7 +78,7 @@ type Config struct {
 	Hooks Hooks
 }
 
-// Hooks are told what happens, once per request or more rarely. They must be quick and must not call the engine. Any
+// Hooks are called once per request or more rarely. They must be quick and must not call the engine. Any
 // may be nil.
 type Hooks struct {
 	// Request is called after each request, from the goroutine of its node.
@@ -141,7 +141,7 @@ type Engine struct {
 	prompt      time.Time   // when the latest request was sent of those that were accepted and not slow
 }
 
-// lifetime is how an engine ends.
+// lifetime holds an engine's contexts and its end.
 type lifetime struct {
 	sending    context.Context // of Produce; ends when Close gives up
 	giveUp     context.CancelFunc
@@ -150,7 +150,7 @@ type lifetime struct {
 	goroutines sync.WaitGroup
 }
 
-// routes are where records go; guarded by Engine.mu.
+// routes maps records to lanes and partitions; guarded by Engine.mu.
 type routes struct {
 	topics    map[string]*topic
 	nodes     map[int32]*worker
@@ -159,7 +159,7 @@ type routes struct {
 	homeless  ready               // partitions with work and without a leader
 }
 
-// window is how much the engine has in hand; guarded by Engine.mu.
+// window counts the records that the engine holds; guarded by Engine.mu.
 type window struct {
 	events      int  // in the window
 	bytes       int  // in the window, by Record.Cost
@@ -169,7 +169,7 @@ type window struct {
 	starving    bool // a worker found no unrecorded credit; feed wakes all
 }
 
-// engineState is what the engine keeps in a record that it has; guarded by Engine.mu. The zero value is a record that
+// engineState is the engine's part of a record that it holds; guarded by Engine.mu. The zero value is a record that
 // no engine has.
 type engineState struct {
 	lane       *lane  // of a record that was rejected, held or retried; nil otherwise
@@ -182,7 +182,7 @@ type engineState struct {
 	earlier    bool // in lane.earlier
 }
 
-// place is where a record is, for E3.
+// place is the position of a record in the engine, for E3.
 type place uint8
 
 const (
@@ -309,12 +309,12 @@ func signal(c chan struct{}) {
 	}
 }
 
-// permits says whether a request may begin, by something that was learned after the given time.
+// permits reports whether a request may begin, by something that was learned after the given time.
 func (e *Engine) permits(after time.Time) bool {
 	return e.config.Permit == nil || e.config.Permit(after)
 }
 
-// mayGoOn says that the partition's batch does not wait for a later permission.
+// mayGoOn reports whether the partition's batch does not wait for a later permission.
 func (e *Engine) mayGoOn(p *partition) bool {
 	return p.batch == nil || p.batch.Outcome.Prove.IsZero() || e.permits(p.batch.Outcome.Prove)
 }

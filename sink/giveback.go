@@ -124,8 +124,8 @@ func (t *topic) returns() {
 	}
 }
 
-// Unanswered is how many records of the topic the driver has, or gets again, because it is not known whether they are
-// written.
+// Unanswered counts the records of the topic that the driver has, or gets again, because it is not known whether they
+// are written.
 func (e *Engine) Unanswered(topic string) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -85,7 +85,7 @@ func (l *lane) mark(r *Record) {
 	l.earlier++
 }
 
-// leave says that a record that was given back is settled or retried.
+// leave records that a record that was given back is settled or retried.
 func (l *lane) leave(r *Record) {
 	l.out--
 	if r.engine.earlier {
@@ -99,8 +99,8 @@ func (l *lane) leave(r *Record) {
 // generation must be the lane's current one. With an error ([ErrNotHeld], [ErrStaleGeneration], [ErrRetryOut],
 // [ErrClosed]) nothing is taken. A record without a key has no lane to be held: settle it and submit it again.
 //
-// The order of results holds within the retry: what is submitted for the lane meanwhile comes back Held, maybe before
-// the retry has its results.
+// The order of results holds within the retry: records submitted for the lane in the meantime come back Held, maybe
+// before the retry has its results.
 //
 // The engine does not know what the submitter keeps to itself: before it retries an event that it did not submit
 // because the lane was held, every earlier one that it did submit must have come back.
@@ -150,9 +150,9 @@ func (e *Engine) Resume(topic string, key []byte, records []*Record) error {
 	return nil
 }
 
-// Insert hands in a record that is a lane of its own even if it has a key: it is never held and holds nobody, it is not
-// diverted, and it takes its place in the window without waiting, so the submitter bounds how many are out. Its only
-// results are Published and Rejected. [ErrClosed] after Close.
+// Insert hands in a record that is a lane of its own even if it has a key: it is never held and holds no other, it is
+// not diverted, and it takes its place in the window without waiting, so the submitter bounds how many are out. Its
+// only results are Published and Rejected. [ErrClosed] after Close.
 func (e *Engine) Insert(r *Record) error {
 	since := time.Since(e.origin).Nanoseconds()
 	e.mu.Lock()

@@ -18,7 +18,7 @@ const batchShare = 8
 // a record, so that it is passed only by large ones.
 const sentShare = 5
 
-// spareBatches is how many batches are kept for reuse.
+// spareBatches bounds the batches kept for reuse.
 const spareBatches = 256
 
 // partition is one partition's queue and its batch. Guarded by Engine.mu.
@@ -49,7 +49,7 @@ type partition struct {
 	err      error     // of the last of these
 }
 
-// hasWork says whether there is anything to send, or to give back.
+// hasWork reports whether there is anything to send, or to give back.
 func (p *partition) hasWork() bool { return p.batch != nil || p.queue.length > 0 }
 
 // ready is a FIFO of partitions that have work.
@@ -100,7 +100,7 @@ func (l *ready) append(other *ready) {
 	}
 }
 
-// isolate gives the partition its own worker, so that nobody waits for it.
+// isolate gives the partition its own worker, so that no other waits for it.
 func (e *Engine) isolate(p *partition, node int32) *worker {
 	p.solo = e.start(&worker{node: node, solo: p})
 	e.solos[p.solo] = struct{}{}
@@ -208,7 +208,7 @@ func (p *partition) next() *Record {
 	return r
 }
 
-// hasKey says whether a record of the key's lane is in the batch; no key is no lane.
+// hasKey reports whether a record of the key's lane is in the batch; no key is no lane.
 func (b *Batch) hasKey(key []byte) bool {
 	for _, r := range b.Records {
 		if key != nil && r.Key != nil && bytes.Equal(r.Key, key) {

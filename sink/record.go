@@ -6,7 +6,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Result is what became of a record.
+// Result is the outcome of a record.
 type Result uint8
 
 // The results of a record. Every record that was submitted or retried gets exactly one of Published, Rejected, Held.
@@ -39,7 +39,7 @@ type Record struct {
 	// being sent: so it has its place in its lane's order.
 	Doomed bool
 	JSON   bool // the value is known to be a JSON document; the submitter sets it
-	// Again, which the submitter sets, says that a person asks for it once more, having mended what it was refused for:
+	// Again, which the submitter sets, reports that a person asks for it once more, having fixed the cause of its refusal:
 	// nothing that the driver learned of its topic before is a reason to refuse it unsent.
 	Again bool
 	// Probe, which the submitter sets, lets a record without a key pass a diversion, to show whether the trouble is over.
@@ -55,8 +55,8 @@ type Reason struct {
 	Code  string // the broker's name for it, such as MESSAGE_TOO_LARGE, or one of the engine's own; short, no event data
 	Text  string // for people: what happened, with sizes and limits; never the payload
 
-	// Doubtful says that the record may not be at fault: it was refused alone, time and again, while nothing else of its
-	// partition was taken, or its schema is not there. It is set aside so that this can show, and spends no attempt.
+	// Doubtful reports that the record may not be at fault: it was refused alone, time and again, while nothing else of
+	// its partition was taken, or its schema is not there. It is set aside so that this can show, and spends no attempt.
 	Doubtful bool
 	Pause    time.Duration // with Doubtful: not tried again before
 }

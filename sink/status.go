@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// State is how the engine fares.
+// State is the engine's condition.
 type State uint8
 
 // The states of the engine.

@@ -62,7 +62,7 @@ func (e *Engine) take(records []*Record, since int64) (taken int, err error) {
 	return taken, nil
 }
 
-// fits says whether the window has room for the record. One that is larger than the window is admitted alone.
+// fits reports whether the window has room for the record. One that is larger than the window is admitted alone.
 func (e *Engine) fits(r *Record) bool {
 	return e.events == 0 || e.events < e.config.MaxEvents && e.bytes+r.Cost <= e.config.MaxBytes
 }

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// What an error of Tail is besides its text; without either nobody need try again.
+// Kinds of errors of Tail. An error of neither kind is final.
 var (
-	// ErrUnreachable says that no broker answered: nothing can be read, nor can anything be sent.
+	// ErrUnreachable reports that no broker answered: nothing can be read, nor can anything be sent.
 	ErrUnreachable = errors.New("no broker answers")
-	// ErrPassing says that the same question may be answered in a moment.
+	// ErrPassing reports that the same question may be answered in a moment.
 	ErrPassing = errors.New("it may pass")
 )
 
@@ -54,7 +54,7 @@ type TailQuery struct {
 // HowManyIsUnknown is passed to Gone by brokers that do not count.
 const HowManyIsUnknown = math.MaxInt32
 
-// TailHeaders is how many headers of a record can be asked for.
+// TailHeaders bounds the headers of a record that can be asked for.
 const TailHeaders = 5
 
 // Lost calls Gone, if it is set and there is something to tell.

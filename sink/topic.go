@@ -90,11 +90,12 @@ func (e *Engine) switchIfDrained(t *topic) {
 	}
 }
 
-// ask learns the topic's number of partitions from the driver, and says whether that waits to take effect. It does when
-// nothing of the topic is queued or in flight: a key's records must not be in two partitions at a time.
+// ask learns the topic's number of partitions from the driver, and reports whether that waits to take effect. It does
+// when nothing of the topic is queued or in flight: a key's records must not be in two partitions at a time.
 //
-// That may take for ever if one partition is ill, and everything new of the topic waits meanwhile. So a larger number
-// is put off then, and what waits goes where it always went. A smaller one cannot be: partitions beyond it are gone.
+// That may take forever if one partition is in trouble, and everything new of the topic waits until then. So a larger
+// number is put off then, and what waits goes where it always went. A smaller one cannot be: partitions beyond it are
+// gone.
 func (e *Engine) ask(t *topic) (waits bool) {
 	if t.refused != nil {
 		return false
@@ -191,7 +192,7 @@ func (e *Engine) reroute(t *topic) {
 }
 
 // A refresh that takes longRefresh, as with thousands of topics, is followed by a pause of lockShare times as long: it
-// holds the lock, and whoever submits or has results waits for that.
+// holds the lock, and submitters and results wait for that.
 const (
 	longRefresh = time.Millisecond
 	lockShare   = 4
@@ -233,8 +234,8 @@ func (e *Engine) rests(d time.Duration) bool {
 	}
 }
 
-// refresh asks the driver for every topic's partitions and every waiting partition's leader. It says whether anything
-// waits for an answer that the driver does not have.
+// refresh asks the driver for every topic's partitions and every waiting partition's leader. It reports whether
+// anything waits for an answer that the driver does not have.
 func (e *Engine) refresh() (waits bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

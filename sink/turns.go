@@ -6,14 +6,14 @@ import (
 )
 
 // Where there are many partitions, a request that took what each of them has would use up MaxUnrecorded, and nothing
-// could be sent until it is answered and recorded; the next one, which finds what came meanwhile, would be made of
-// crumbs. So partitions take turns: from a third of MaxUnrecorded (turnShare) on, a request leaves those whose batches
-// gain by waiting to the next one, in which they come first. Those with largeBatch records gain nothing, so few
+// could be sent until it is answered and recorded; the next one, which takes what came in the meantime, would be made
+// of crumbs. So partitions take turns: from a third of MaxUnrecorded (turnShare) on, a request leaves those whose
+// batches gain by waiting to the next one, in which they come first. Those with largeBatch records gain nothing, so few
 // partitions that share all events go together as before.
 const (
 	turnShare  = 3
 	largeBatch = 256
-	// largeBytes is when a batch costs brokers and us by its bytes, not by its records.
+	// largeBytes is the size from which a batch costs by its bytes, not by its records.
 	largeBytes = 256 << 10
 )
 
@@ -22,7 +22,7 @@ const (
 func (p *partition) gainsByWaiting() bool { return p.batch == nil && p.queue.length < largeBatch }
 
 const (
-	// behindShare and mostBehind are what being behind adds to the time between two requests to a node; see Config.Behind.
+	// behindShare and mostBehind bound the pause that being behind adds between two requests to a node; see Config.Behind.
 	behindShare = 50
 	mostBehind  = 20 * time.Millisecond
 	// aheadShare: a quarter of MaxUnrecorded is left when a full batch goes at once. What is being recorded, and waits for
@@ -39,9 +39,9 @@ func (e *Engine) linger(w *worker) time.Duration {
 	return linger
 }
 
-// fullAhead says that a partition of the worker's last request has a full batch waiting, which would not become larger
-// with time, or one that is large by bytes, and that there is credit for more. So it is where few partitions get nearly
-// all events, and where events are large: the window holds few of them, and most of it would wait.
+// fullAhead reports whether a partition of the worker's last request has a full batch waiting, which would not become
+// larger with time, or one that is large by bytes, and that there is credit for more. So it is where few partitions get
+// nearly all events, and where events are large: the window holds few of them, and most of it would wait.
 func (e *Engine) fullAhead(w *worker) bool {
 	if e.config.MaxUnrecorded-e.unrecorded < e.config.MaxUnrecorded/aheadShare {
 		return false

@@ -2,12 +2,12 @@ package sink
 
 // QueueWatcher is a [Driver] that looks at its consumers' queues.
 type QueueWatcher interface {
-	// Queues are what waits for consumers, as it was seen last; the driver looks from the first call on. Any goroutine
+	// Queues are the depths of the consumers' queues, as seen last; the driver looks from the first call on. Any goroutine
 	// may call it.
 	Queues() []ConsumerQueues
 }
 
-// ConsumerQueues are the queues of one consumer. Each figure is nil while it is not known: nobody has looked yet or
+// ConsumerQueues are the queues of one consumer. Each figure is nil while it is not known: there was no look yet or
 // lately, or the queue is missing.
 type ConsumerQueues struct {
 	Consumer  string

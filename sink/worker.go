@@ -177,7 +177,7 @@ func (e *Engine) load(w *worker, p *partition, now time.Time) bool {
 		panic(fmt.Sprintf("sink: partition %d of topic %q is sent twice at a time", p.number, p.topic.name))
 	}
 	p.busy = true // also keeps route from listing it
-	// One that was only taken out of a slow request, or whose front was told of, is no retry.
+	// One that was only taken out of a slow request, or whose front was reported, is not a retry.
 	if p.batch != nil && !p.batch.Outcome.Alone && !p.batch.Outcome.goesOn() {
 		w.resent += len(p.batch.Records)
 	}
@@ -198,7 +198,7 @@ func (e *Engine) load(w *worker, p *partition, now time.Time) bool {
 	return true
 }
 
-// expect is what the partition's batch will add to a request, at most.
+// expect bounds the bytes that the partition's batch will add to a request.
 func (e *Engine) expect(p *partition) int {
 	if p.batch != nil {
 		return p.batch.Bytes
@@ -276,7 +276,7 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 	e.feed()
 }
 
-// starved says that there is no unrecorded credit to give out: it was used up, and there is not enough again for a
+// starved reports that there is no unrecorded credit to give out: it was used up, and there is not enough again for a
 // batch of full size. Given out as it trickles in, it would make small batches, which cost so much more for each record
 // that it goes on trickling. What was accepted is settled in time, so there will be enough.
 func (e *Engine) starved() bool {

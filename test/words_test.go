@@ -20,8 +20,8 @@ var (
 
 // Hits per 1,000 lines of comments. These bounds only shrink; the goal is 1 for each.
 const (
-	mostOddWords       = 41.5
-	mostOddDefinitions = 25.0
+	mostOddWords       = 39.5
+	mostOddDefinitions = 23.0
 )
 
 // Seen to fail with each bound lowered, and with "nobody" in an error.
