@@ -46,7 +46,7 @@ type Redis struct {
 	TLS          CertFiles `key:"tls"`
 }
 
-// Cluster says that Redis is one.
+// Cluster reports that Redis is one.
 type Cluster struct {
 	Enabled bool `key:"enabled" help:"redis.url names nodes of a cluster, which are asked for the others"`
 }

@@ -238,7 +238,7 @@ func (c RabbitMQConsumer) wrong(name string) string {
 	return ""
 }
 
-// boundConsumers refuses a consumer that would get nothing, or of which nobody knows from where.
+// boundConsumers refuses a consumer that would get nothing, or of which no one knows from where.
 var boundConsumers = relation{
 	keys: []string{consumersKey, "message.topic", "sink"},
 	allowed: "exchanges for each consumer where message.topic has columns in braces, including one that message.topic " +

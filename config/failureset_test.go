@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Breaks it catches: a mistake that is told only once the one before it is mended; a row that says failed forever,
+// Breaks it catches: a mistake that is told only once the one before it is fixed; a row that says failed forever,
 // because nothing overwrites what its failure wrote. Seen to fail with the first problem only, and without the relation
 // to after_publish.
 func TestEveryMistakeOfAFailureSetIsToldAtOnce(t *testing.T) {

@@ -47,7 +47,7 @@ const (
 	Committed
 )
 
-// OnDead says what becomes of an event's followers when it has failed for good.
+// OnDead says what becomes of an event's followers when it has failed permanently.
 type OnDead uint8
 
 const (

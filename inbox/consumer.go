@@ -212,7 +212,7 @@ func (c *Consumer) Replay(ctx context.Context, id, by, note string) (bool, error
 	return ledger.Decide(ctx, c.pool, c.config.Schema, "inbox_replay", c.config.Name, id, by, note)
 }
 
-// Discard gives a dead letter or a parked event up for good. It reports whether there was one.
+// Discard gives a dead letter or a parked event up permanently. It reports whether there was one.
 func (c *Consumer) Discard(ctx context.Context, id, by, note string) (bool, error) {
 	return ledger.Decide(ctx, c.pool, c.config.Schema, "inbox_discard", c.config.Name, id, by, note)
 }

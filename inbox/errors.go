@@ -68,7 +68,7 @@ type judged struct {
 
 func (j judged) Unwrap() error { return j.error }
 
-// errInterrupted says that the work was cut off from outside: the partition was lost, or the consumer stops.
+// errInterrupted reports that the work was cut off from outside: the partition was lost, or the consumer stops.
 var errInterrupted = errors.New("interrupted")
 
 var errHandlerTimeout = errors.New("the handler took longer than HandlerTimeout")

@@ -69,7 +69,7 @@ func (s *session) retention(ctx context.Context) (map[string]time.Duration, erro
 }
 
 // keptFor is for how long a topic with these settings keeps a message. A log that is only compacted keeps the last one
-// of each key for good.
+// of each key permanently.
 func keptFor(settings map[string]string) (kept time.Duration, known bool) {
 	policy, known := settings["cleanup.policy"]
 	if !known {

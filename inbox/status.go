@@ -61,7 +61,7 @@ type Status struct {
 	Trouble         string        `json:"trouble,omitempty"`
 }
 
-// Status is taken now. It asks nobody.
+// Status is taken now. It asks no one.
 func (c *Consumer) Status() Status {
 	st := Status{Consumer: c.config.Name, Workers: c.config.Workers, Partitions: []Partition{}}
 	c.mu.Lock()
@@ -112,7 +112,7 @@ func (s *session) fill(st *Status, now time.Time) {
 }
 
 // Live returns why the process is better started again: a handler that does not come back, twice over its time.
-// Heartbeats go on beside it, so nobody else would notice.
+// Heartbeats go on beside it, so no one else would notice.
 func (c *Consumer) Live() error {
 	s := c.session.Load()
 	if s == nil {

@@ -162,7 +162,7 @@ func (s *session) isAttempt(lane *lanes.Lane, err error) bool {
 	return false
 }
 
-// trouble is the verdict on a transaction that failed by nobody's fault, or by one's of several.
+// trouble is the verdict on a transaction that failed by no one's fault, or by one's of several.
 func (s *session) trouble(job lanes.Job, o outcome) lanes.Verdict {
 	if errors.Is(o.err, ledger.ErrSetBack) {
 		s.fail(o.err)

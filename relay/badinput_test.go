@@ -15,7 +15,7 @@ import (
 
 // One transaction with good events and with every kind of event that cannot be a message. Breaks it catches: a
 // neighbour that dies or waits with them, a dead letter without its event, code or place, a confirmed position that
-// waits for ever, a status view or counter that does not tell.
+// waits forever, a status view or counter that does not tell.
 func TestEventsThatCannotBeMessagesDieAlone(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

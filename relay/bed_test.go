@@ -216,7 +216,7 @@ func wantKeys(t testing.TB, got map[string][]string, want map[string][]string) {
 	}
 }
 
-// isHalt says whether the error is a halt with the code.
+// isHalt reports whether the error is a halt with the code.
 func isHalt(err error, code string) bool {
 	h, ok := errors.AsType[*relay.Halt](err)
 	return ok && h.Code == code

@@ -64,7 +64,7 @@ func TestFloodOfDeadLettersHaltsUntilResumed(t *testing.T) {
 }
 
 // resumeThrough has a person resume as often as it takes for all of a flood to die, which is the front of the stream.
-// What has been received by then dies at once; what comes later counts anew.
+// What has been received by then dies at once; what comes later counts again.
 func (b *bed) resumeThrough(r *relay.Relay, all int) {
 	b.t.Helper()
 	dead := 0
@@ -84,7 +84,7 @@ func (b *bed) resumeThrough(r *relay.Relay, all int) {
 	}
 }
 
-// The broker refuses everything for a while, as with a policy that somebody made too strict. Breaks it catches: a
+// The broker refuses everything for a while, as with a policy that someone made too strict. Breaks it catches: a
 // relay that waits for a person though the cause is gone (seen to fail without probes); events that were refused
 // before it was and die after it (seen to fail so); an order that is broken by the second try; an attempt per probe of
 // everything.

@@ -34,7 +34,7 @@ type stuckCounter struct {
 
 func (c stuckCounter) Add(float64) { <-c.until }
 
-// Break it catches: a dispatcher that hangs in a step, on a lock that nobody gives back, and counts as one that waits:
+// Break it catches: a dispatcher that hangs in a step, on a lock that no one gives back, and counts as one that waits:
 // /livez goes on to say that it lives, and nothing restarts it. Seen to fail with the dispatcher never said to be
 // busy.
 func TestDispatcherIsBusyInAStep(t *testing.T) {

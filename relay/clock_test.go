@@ -126,13 +126,13 @@ func idleTerm(t *testing.T, r *Relay) *term {
 	return tm
 }
 
-// idle is a driver that nobody gives anything to do.
+// idle is a driver that no one gives anything to do.
 type idle struct{ sink.Driver }
 
 func (idle) Changed() <-chan struct{} { return nil }
 
-// Breaks it catches: marks on rows, and what else can wait, take their share while the WAL holds events that nobody
-// has read; they wait for ever once it does not. Seen to fail with the stream's age not looked at, and with an age
+// Breaks it catches: marks on rows, and what else can wait, take their share while the WAL holds events that no one
+// has read; they wait forever once it does not. Seen to fail with the stream's age not looked at, and with an age
 // that stays.
 func TestWhatCanWaitWaitsWhileTheStreamDeliversOldEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -45,7 +45,7 @@ func (b *bed) copied(topic string) (list []string) {
 // dlq.topic is away at first. Breaks it catches: a dead letter that counts as terminal without its copy, or a process
 // that is started again and forgets it (each seen to fail with the row written first); other keys that wait for the
 // copy; the dead event's followers that do not; a copy without key, value or headers; one that its own size keeps out
-// for good (seen to fail without the second form).
+// permanently (seen to fail without the second form).
 func TestDeadLettersAreCopiedToTheirTopicFirst(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -163,7 +163,7 @@ func (b *bed) has(topic string, n int) func(context.Context) string {
 }
 
 // Break it catches: a topic that takes no copies for now, so that nothing becomes a dead letter and nothing more is
-// confirmed, and nobody says why. Seen to fail with the copy tried again without a word.
+// confirmed, and no one says why. Seen to fail with the copy tried again without a word.
 func TestCopiesThatAreRefusedForNowAreTold(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

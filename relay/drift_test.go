@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks it catches: a missing publication taken for nothing to do: everything committed meanwhile would be confirmed;
-// the server's refusal afterwards taken for a broken connection, which the relay would open again for ever.
+// Breaks it catches: a missing publication taken for nothing to do: everything committed in the meantime would be
+// confirmed; the server's refusal afterwards taken for a broken connection, which the relay would open again forever.
 func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -29,7 +29,7 @@ func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
 	if n := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); n != "5" {
 		t.Errorf("journal: got %s rows, want 5", n)
 	}
-	// Made anew it is younger than the WAL that is left: the server refuses for ever, so a new slot is made, table first.
+	// Made again it is younger than the WAL that is left: the server refuses forever, so a new slot is made, table first.
 	b.pg.Exec(t, "CREATE PUBLICATION "+b.c.Postgres.Publication+" FOR TABLE outbox_events WITH (publish = 'insert')")
 	b.waitRole(r, relay.RoleActive)
 	b.pg.Exec(t, many(11, 5, 3))
@@ -40,7 +40,7 @@ func TestPublicationDroppedWhileRunningHalts(t *testing.T) {
 	}
 }
 
-// Break it catches: a slot dropped and made anew though a person shall decide.
+// Break it catches: a slot dropped and made again though a person shall decide.
 func TestPublicationMadeAnewHaltsWhenAPersonDecides(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -40,8 +40,8 @@ func (p parkedEncoder) Copy(rec *sink.Record, d *settle.Delivery, refusal *sink.
 	}, rec)
 }
 
-// awaitSchema waits until it is known by which schema the event's message is made, or that there is none. Meanwhile the
-// stream is not read on, as while the window is full, and its connection goes on to answer the server.
+// awaitSchema waits until it is known by which schema the event's message is made, or that there is none. In the
+// meantime the stream is not read on, as while the window is full, and its connection goes on to answer the server.
 func (s *session) awaitSchema(ctx context.Context, stop <-chan struct{}, e *outbox.Event) (stopped bool, err error) {
 	return s.router.Await(ctx, stop, e, func(err error) {
 		switch news := s.r.health.Registry(err); {

@@ -109,8 +109,8 @@ func (b *bed) waitNoneHeld(r *relay.Relay) {
 }
 
 // Breaks it catches: an event that is dead before, or tried after, its attempts are spent; attempts that the dead
-// letter does not tell; followers that wait for good, or that go before the event that is tried again; other keys that
-// wait; attempts of a parked event that outbox_retry_total leaves out (seen to fail so); a dead letter that is not
+// letter does not tell; followers that wait permanently, or that go before the event that is tried again; other keys
+// that wait; attempts of a parked event that outbox_retry_total leaves out (seen to fail so); a dead letter that is not
 // counted; a log that does not say which event failed and died. Also seen to fail with attempts not counted, and
 // without the event's names in the log.
 func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
@@ -172,7 +172,7 @@ original_id, event_type, aggregate_type, aggregate_id, position) FROM outbox_eve
 	}
 }
 
-// Breaks it catches: max_attempts 1 that parks followers nobody moves; a lane released over parked events. Seen to fail
+// Breaks it catches: max_attempts 1 that parks followers no one moves; a lane released over parked events. Seen to fail
 // with max_attempts 1 that parks.
 func TestOneAttemptIsNoRetry(t *testing.T) {
 	t.Parallel()
@@ -202,8 +202,9 @@ func TestOneAttemptIsNoRetry(t *testing.T) {
 }
 
 // Some events fail once, some twice, many of them neighbours in a lane, while others of their lanes keep coming. Breaks
-// it catches: a retry that overtakes, or is overtaken by what came meanwhile; a retried event that does not say so; a
-// lane that is never handed back although its events keep coming. Seen to fail with the queue read in reverse order.
+// it catches: a retry that overtakes, or is overtaken by what came in the meantime; a retried event that does not say
+// so; a lane that is never handed back although its events keep coming. Seen to fail with the queue read in reverse
+// order.
 func TestRetriedEventsKeepTheirPlaceWhileTheLaneIsHot(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -47,7 +47,7 @@ func (s *mutedStream) Run(ctx context.Context, _ func() outbox.LSN) error {
 }
 
 // The server ends the stream, and nothing on the connection tells. Break it catches: a relay that goes on with a
-// session whose slot is not its own, until its proof of the lease is old, and then stands still for ever. Seen to fail
+// session whose slot is not its own, until its proof of the lease is old, and then stands still forever. Seen to fail
 // with the answer to the look at the slot taken for a proof or for nothing.
 func TestStreamThatEndedUnreadIsNoticedBySQL(t *testing.T) {
 	t.Parallel()

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Break it catches: a relay that tries for ever, and says only that its stream has ended, where a person has to
-// change the role; one that does not go on when somebody has. Seen to fail with refused logins taken for sessions
+// Break it catches: a relay that tries forever, and says only that its stream has ended, where a person has to
+// change the role; one that does not go on when someone has. Seen to fail with refused logins taken for sessions
 // that ended.
 func TestRoleWithoutReplicationHaltsUntilItHasIt(t *testing.T) {
 	t.Parallel()

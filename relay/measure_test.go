@@ -41,9 +41,9 @@ var (
 
 // Only the relay that holds the slot tells of what the database knows. Breaks it catches: a standby, or a relay that
 // has not begun, that shows zeros beside the truth of another; a halt, or Postgres away, in which what was known is
-// not shown, or shown as 0; an audit that does not age meanwhile, or that ages by what happened before another relay's
-// time. Seen to fail with the gauges always there, with the tenure ended by a halt, and with the last clean round of
-// an earlier tenure counted.
+// not shown, or shown as 0; an audit that does not age in the meantime, or that ages by what happened before another
+// relay's time. Seen to fail with the gauges always there, with the tenure ended by a halt, and with the last clean
+// round of an earlier tenure counted.
 func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := assemble(options{config: config.Default()})

@@ -166,7 +166,7 @@ func TestParkedEventsSurviveARestartInOrder(t *testing.T) {
 
 // The templates of topic and key change while events are parked. Breaks it catches: a parked event that goes where
 // newer ones go, out of their order; a newer one that waits for it; one that is never tried again. Seen to fail with
-// parked events routed anew.
+// parked events routed again.
 func TestParkedEventsKeepTopicAndKeyWhenTemplatesChange(t *testing.T) {
 	b := newBed(t)
 	r, stop := b.start()
@@ -217,7 +217,7 @@ func (b *bed) waitDegraded(r *relay.Relay, text string) (said string) {
 	return said
 }
 
-// Break it catches: a restart after which nobody knows why events are parked. Seen to fail with the reason that is in
+// Break it catches: a restart after which no one knows why events are parked. Seen to fail with the reason that is in
 // the table not read.
 func TestCauseOfParkingOutlivesRestarts(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,7 @@ func sickKeys(partition int32, n int) (sick, well []string) {
 	return sick[:n], well[:n]
 }
 
-// commitTo commits the numbers, one transaction each, to the keys by turns.
+// commitTo commits the numbers, one transaction each, to the keys alternately.
 func (b *bed) commitTo(keys []string, from, to int) {
 	b.t.Helper()
 	list := "'" + keys[0] + "'"
@@ -55,8 +55,8 @@ func (b *bed) commitTo(keys []string, from, to int) {
 		COMMIT; END LOOP; END $$`, from, to, list, len(keys)))
 }
 
-// One partition answers with trouble for good. Breaks it catches: its events that spend attempts, die, fill the window
-// so that nothing else flows, or come back in another order; a batch with an unknown outcome that is given back.
+// One partition answers with trouble permanently. Breaks it catches: its events that spend attempts, die, fill the
+// window so that nothing else flows, or come back in another order; a batch with an unknown outcome that is given back.
 func TestEventsOfAPartitionInTroubleWaitParked(t *testing.T) {
 	t.Parallel()
 	// codes 5, 6, 7, 29
@@ -223,7 +223,7 @@ func TestEventsOfADeletedTopicAreParkedUnderLoad(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Breaks it catches: an event without a key that is parked and that nobody makes due; a loop that takes and gives it
+// Breaks it catches: an event without a key that is parked and that no one makes due; a loop that takes and gives it
 // back while its topic is away. Seen to fail with events without a key not read.
 func TestKeylessEventsOfAMissingTopicArrive(t *testing.T) {
 	t.Parallel()

@@ -68,7 +68,7 @@ func (b *bed) wantLate(topic string, from, to int) {
 }
 
 // Breaks it catches: rows that the stream left out stay unpublished, are published twice or out of order, or look like
-// any other; nobody is told; the alarm stays for ever. Seen failing with a look for the rest while a page was not in
+// any other; no one is told; the alarm stays forever. Seen failing with a look for the rest while a page was not in
 // flight yet: it was published twice.
 func TestRowsThatTheStreamMissedArePublishedLate(t *testing.T) {
 	t.Parallel()
@@ -105,8 +105,8 @@ func TestRowsThatTheStreamMissedArePublishedLate(t *testing.T) {
 }
 
 // Break it catches: rows are missed and the relay calls itself ready. The broker has lost the topic, so that they
-// cannot be published for a while; when they can, they are, marked, though they were parked meanwhile. Seen failing
-// with parked events that forget that they are late.
+// cannot be published for a while; when they can, they are, marked, though they were parked in the meantime. Seen
+// failing with parked events that forget that they are late.
 func TestMissedRowsMakeTheRelayUnreadyAndMayBeParked(t *testing.T) {
 	t.Parallel()
 	b := newAuditBed(t)
@@ -163,7 +163,8 @@ func TestReconcilerGivesNoFalseAlarm(t *testing.T) {
 }
 
 // A transaction that runs through many rounds inserts a row whose created_at is as old as the range allows. Break it
-// catches: a horizon that goes on meanwhile, so that the row is below it when it becomes visible. Seen failing so.
+// catches: a horizon that goes on in the meantime, so that the row is below it when it becomes visible. Seen failing
+// so.
 func TestHorizonWaitsForARunningTransaction(t *testing.T) {
 	t.Parallel()
 	b := newAuditBed(t)

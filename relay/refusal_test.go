@@ -64,9 +64,9 @@ func TestKafkaRefusalThatMayPassIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Breaks it catches: an event that a broker stumbles over which stops its partition for good, or takes others with it;
-// one that is guilty before its partition has taken anything else (its first round spends no attempt), or never. Seen
-// to fail with an attempt spent in doubt.
+// Breaks it catches: an event that a broker stumbles over which stops its partition permanently, or takes others with
+// it; one that is guilty before its partition has taken anything else (its first round spends no attempt), or never.
+// Seen to fail with an attempt spent in doubt.
 func TestEventThatTheBrokerStumblesOverIsGivenUp(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

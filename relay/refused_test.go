@@ -78,7 +78,7 @@ func TestStartAfterAColumnWasRepairedGoesOn(t *testing.T) {
 	b.wantNumbers("outbox.event.order", 15)
 }
 
-// Break it catches: a slot dropped and made anew though a person shall decide. Seen to fail with on_slot_lost not
+// Break it catches: a slot dropped and made again though a person shall decide. Seen to fail with on_slot_lost not
 // looked at.
 func TestRepairedColumnHaltsWhenAPersonDecides(t *testing.T) {
 	t.Parallel()

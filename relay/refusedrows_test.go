@@ -109,8 +109,8 @@ func numbered(from, n, keys int) string {
 		"SELECT ('00000000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, 'order'").Replace(many(from, n, keys))
 }
 
-// A table of the relay refuses one row. Breaks it catches: a batch that waits for ever for one row of it; the row
-// itself that is forgotten, or of which nobody says where it is. Seen to fail with refused batches repeated as they
+// A table of the relay refuses one row. Breaks it catches: a batch that waits forever for one row of it; the row
+// itself that is forgotten, or of which no one says where it is. Seen to fail with refused batches repeated as they
 // are.
 func TestRowThatATableRefusesStopsNothingElse(t *testing.T) {
 	t.Parallel()

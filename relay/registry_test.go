@@ -78,7 +78,7 @@ func inAvro(typ string, n int) string {
 
 // Breaks it catches: an event that dies, is parked or is skipped because the registry is away, one that is published
 // without a schema; a status that says nothing of it, or not that it is over; a connection that the server gives up
-// meanwhile; a stop that waits for the registry. Seen to fail with the dispatcher not waiting.
+// in the meantime; a stop that waits for the registry. Seen to fail with the dispatcher not waiting.
 func TestEventsWaitInOrderForARegistryThatIsAway(t *testing.T) {
 	t.Parallel()
 	s := &schemaServer{status: http.StatusServiceUnavailable, schemas: map[string]string{

@@ -20,7 +20,7 @@ import (
 
 var never = &sink.Reason{Class: outbox.Permanent, Code: "NEVER", Text: "not this one"}
 
-// asker is a store of somebody who asks: it owns nothing.
+// asker is a store of someone who asks: it owns nothing.
 func (b *bed) asker() *store.Store {
 	b.t.Helper()
 	s, err := store.Open(b.t.Context(), relay.StoreConfig(b.c))
@@ -171,7 +171,7 @@ func TestReplayedEventThatDiesAgainIsADeadLetterAgain(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Events of hot keys keep being refused for good while others of these keys are replayed. Breaks it catches: a newer
+// Events of hot keys keep being refused permanently while others of these keys are replayed. Breaks it catches: a newer
 // event that overtakes one that is parked behind a replay, because it waited in memory for a dead letter; a retry into
 // a lane that waits in memory, which ends the process.
 func TestReplaysOnHotKeysLeaveTheirNewerEventsInOrder(t *testing.T) {

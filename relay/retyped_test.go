@@ -43,7 +43,7 @@ func TestMessagesFitTheTypeOfThePayloadAtTheirTime(t *testing.T) {
 	object, words := insert("order", "k", `{"a": 1}`, ""), insert("order", "k", `plain "text"`, "")
 	for _, test := range []struct {
 		name string
-		down bool     // the relay is, meanwhile
+		down bool     // the relay is, in the meantime
 		sql  []string // each a transaction
 		want []string
 	}{

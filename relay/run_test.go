@@ -34,8 +34,8 @@ func (b *bed) started() {
 }
 
 // A lane of several portions is drained. The broker refuses an event in the middle of one for a while, in the middle
-// of another for good, and in a third there is one that cannot be a message. Break it catches: a portion that was read
-// ahead and goes out although not all in front of it did. Seen to fail with a run that goes on behind a refusal.
+// of another permanently, and in a third there is one that cannot be a message. Break it catches: a portion that was
+// read ahead and goes out although not all in front of it did. Seen to fail with a run that goes on behind a refusal.
 func TestWhatWasReadAheadWaitsForWhatIsInFrontOfIt(t *testing.T) {
 	t.Parallel()
 	const n = 9000

@@ -30,7 +30,7 @@ func haltCodes(t *testing.T) (codes []string) {
 	return codes
 }
 
-// Breaks it catches: a halt whose page is not there when somebody needs it at night, a page for a halt that is no
+// Breaks it catches: a halt whose page is not there when someone needs it at night, a page for a halt that is no
 // more, a code without a series, one that does not say what it means, what is at risk and what to do; a link that
 // leads nowhere. Seen to fail with a page taken away, with a code taken out, and without the series of one.
 func TestEveryHaltHasItsRunbook(t *testing.T) {

@@ -74,7 +74,7 @@ func TestLostSlotIsRecoveredFromTheTable(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// moveSlot does to the slot what somebody else may do while no relay runs.
+// moveSlot does to the slot what someone else may do while no relay runs.
 func (b *bed) moveSlot(how string) {
 	b.t.Helper()
 	b.waitFree()
@@ -83,7 +83,7 @@ func (b *bed) moveSlot(how string) {
 	}
 }
 
-// Breaks it catches: rows that a slot which was moved forward, or made anew, has skipped: lost, or behind what came
+// Breaks it catches: rows that a slot which was moved forward, or made again, has skipped: lost, or behind what came
 // later. Seen failing without the comparison with the state: they came behind it, by the reconciler.
 func TestSlotMovedWhileDownIsRecoveredFromTheTable(t *testing.T) {
 	t.Parallel()

@@ -68,7 +68,7 @@ func TestPartitionInTroubleDoesNotTakeTheWindow(t *testing.T) {
 }
 
 // A driver waits for a proof of the lease of after what it has learned. Breaks it catches: one that comes with the next
-// look at the slot only, which may be seconds later. Seen to fail with nobody listening to what is wanted.
+// look at the slot only, which may be seconds later. Seen to fail with no one listening to what is wanted.
 func TestProofThatIsWantedComesAtOnce(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -67,8 +67,8 @@ func TestStatusNamesAreStable(t *testing.T) {
 	}
 }
 
-// Break it catches: events that nobody settles, and nobody says why, shown as ready (seen to fail with the moves never
-// noted, and with an idle relay's time counted), or as live for good; an outage taken for such a standstill. Seen to
+// Break it catches: events that no one settles, and no one says why, shown as ready (seen to fail with the moves never
+// noted, and with an idle relay's time counted), or as live permanently; an outage taken for such a standstill. Seen to
 // fail with Live asking the pulses alone, and with reasons not looked at.
 func TestStandstillIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestStandstillIsNotReady(t *testing.T) {
 }
 
 // Break it catches: a relay all of whose events are parked, because their topic is in trouble, that is called not
-// ready for events that nobody settles. Seen to fail with parks that are no moves.
+// ready for events that no one settles. Seen to fail with parks that are no moves.
 func TestParkingIsNoStandstill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := assemble(options{config: config.Default()})

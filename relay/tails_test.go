@@ -29,7 +29,7 @@ func (f *forgetful) says(err error) { f.tail.Store(&err) }
 
 // A start after a crash finds no broker, or partitions without a leader. Breaks it catches: a relay that does not wait
 // until it has read the topics back, and then sends twice what the crash left unrecorded; one that waits for what no
-// waiting mends. Seen to fail with the first error taken for the last.
+// waiting fixes. Seen to fail with the first error taken for the last.
 func TestUncleanStartWaitsUntilTheTopicsCanBeRead(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

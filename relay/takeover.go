@@ -262,9 +262,9 @@ func (s *session) redelivered() {
 }
 
 // A session reads nothing of its stream before parked lanes, topics and catch-up are done. When the server cannot
-// decode what the slot holds, it ends the stream meanwhile, with the reason behind all that nobody has read. The slot
-// is free then, and what this relay notices first is the standby's takeover. The standby fares alike, and the two take
-// the slot from each other in turn, neither longer than the server needs to come to that place. So after some such
+// decode what the slot holds, it ends the stream in the meantime, with the reason behind all that no one has read. The
+// slot is free then, and what this relay notices first is the standby's takeover. The standby fares alike, and the two
+// take the slot from each other in turn, neither longer than the server needs to come to that place. So after some such
 // sessions in a row the next one reads first.
 const (
 	soundAfter = 2        // sessions in a row that ended before their stream was read

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// abandonPatience is how long requests in flight may go on when a term ends that another relay's has followed: what
-	// they write by then is found when the topics are read back.
+	// abandonPatience bounds how long requests in flight may go on when a term ends that another relay's has followed:
+	// what they write by then is found when the topics are read back.
 	abandonPatience = time.Second
 	// restPatience is how long a stop without a session goes on when nothing that was sent is left to be recorded, for
 	// dead letters and parks that are being written; restLook is how often it looks.
@@ -99,7 +99,7 @@ func (t *term) superseded(state *store.State) bool {
 // crash, and the next term finds out about it as a start after a crash does. None of it can be sent or parked any
 // more: the lease's proof is gone since the last session ended, and all goroutines of the term have ended when run
 // returns; a write that the server still does is under an older epoch. graceOver begins the grace of a stop that
-// nobody asked for.
+// no one asked for.
 func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error {
 	// What runs beside the sessions outlives the context by the grace: stopping needs it.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))

@@ -75,7 +75,7 @@ func TestEventsBeyondTheTopicLimitArePublishedOnceItIsRaised(t *testing.T) {
 	if got := b.pg.Query(t, known); got != "0" {
 		t.Errorf("known: got %s rows of a topic without a place, want none", got)
 	}
-	b.waitExecuted(b.ask(store.RequestReplay, store.Filter{All: true})) // in vain
+	b.waitExecuted(b.ask(store.RequestReplay, store.Filter{All: true})) // without success
 	b.waitQuery("dead again", "SELECT count(*) FROM outbox_events_dlq WHERE replayed_at IS NULL", "2")
 	mustStop(t, stop)
 

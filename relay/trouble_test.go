@@ -131,8 +131,8 @@ func (b *bed) count(topic string) (n int) {
 }
 
 // The journal is locked, as by a migration. Breaks it catches: events published past max_unrecorded or not at all
-// meanwhile, dead letters that wait for the journal, an outcome that is given up, a position that moves, a relay that
-// does not say why, and one that sends again after the lock is gone.
+// in the meantime, dead letters that wait for the journal, an outcome that is given up, a position that moves, a relay
+// that does not say why, and one that sends again after the lock is gone.
 func TestLockedJournalStopsAtMaxUnrecorded(t *testing.T) {
 	t.Parallel()
 	const most, rows = 100, 400
@@ -308,7 +308,7 @@ func TestFencedSessionEndsThoughNothingComes(t *testing.T) {
 }
 
 // Kafka takes nothing, the stream has ended and cannot begin again, and the relay is to stop. Breaks it catches: a stop
-// that waits for the whole grace for events that nobody may send any more, and says that they were in flight. Seen to
+// that waits for the whole grace for events that no one may send any more, and says that they were in flight. Seen to
 // fail with batches that wait counted as sent.
 func TestStopWithoutASessionDoesNotWaitForWhatCannotBeSent(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks it catches: the creation of a slot that hangs behind somebody's transaction, and nobody knows behind whose;
+// Breaks it catches: the creation of a slot that hangs behind someone's transaction, and no one knows behind whose;
 // one that does not go on by itself. Seen to fail with the warning left out.
 func TestSlotCreationSaysForWhomItWaits(t *testing.T) {
 	t.Parallel()

@@ -62,8 +62,8 @@ func TestOffsetsAreNotedWhileNothingIsConfirmed(t *testing.T) {
 	}
 }
 
-// What is counted for the metrics waits for a lock. Break it catches: a relay that sends nothing meanwhile, because who
-// counts is who proves the lease. Seen to fail with both in one goroutine.
+// What is counted for the metrics waits for a lock. Break it catches: a relay that sends nothing in the meantime,
+// because who counts is who proves the lease. Seen to fail with both in one goroutine.
 func TestEventsFlowWhileWhatIsStoredIsCounted(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Breaks it catches: an outage that begins anew at each failed attempt, one that does not end, an answer from before
+// Breaks it catches: an outage that begins again at each failed attempt, one that does not end, an answer from before
 // the question that counts. Seen to fail with each of the three fields left alone by Reached, and without the look at
 // since.
 func TestAnOutageLastsFromTheFirstFailureToTheNextAnswer(t *testing.T) {

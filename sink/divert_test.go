@@ -187,7 +187,8 @@ func TestEngineSendsOnlyWithPermit(t *testing.T) {
 
 // The batch that was with the driver when the partition was diverted is refused after all. Breaks it catches: parked
 // records of the lane that are handed in before the refused one is parked or buried, and so overtake it; one that
-// counts as out for good; a result that says that its lane was held before, or was not, when it is the other way round.
+// counts as out permanently; a result that says that its lane was held before, or was not, when it is the other way
+// round.
 func TestEngineResumesOnlyBehindWhatWasGivenBack(t *testing.T) {
 	sick := true
 	inRig(t, 1, sink.Config{}, func(a sinktest.Attempt) sinktest.Plan {
@@ -364,7 +365,7 @@ func (d goneDriver) Partitions(name string) (int, error) {
 	return n, errors.New("it is gone; create it again")
 }
 
-// Break caught: a deleted topic that is in nobody's trouble, and so keeps its events in the window and the stream's
+// Break caught: a deleted topic that is in no one's trouble, and so keeps its events in the window and the stream's
 // place back, for as long as its last partition has no event. Seen to fail with no trouble told, for want of a time in
 // it; with a reason that does not say what the driver says.
 func TestEngineTellsOfADeletedTopicWithAPartitionAtRest(t *testing.T) {

@@ -276,7 +276,7 @@ type whose sink.Trouble
 func (whose) Error() string           { return "no luck" }
 func (w whose) Trouble() sink.Trouble { return sink.Trouble(w) }
 
-// Catches: a wrong password that counts as a missing topic, so that events are parked and nobody is told to act. Seen
+// Catches: a wrong password that counts as a missing topic, so that events are parked and no one is told to act. Seen
 // to fail with Troubled not looked at, by all and by Status alone.
 func TestEngineStatusKnowsWhoseTroubleAnUnknownTopicIs(t *testing.T) {
 	for _, c := range []struct {

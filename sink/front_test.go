@@ -10,7 +10,7 @@ import (
 )
 
 // A driver whose broker takes a batch up to a point says how far. Catches: a front that is sent again or not published,
-// a rest that is not, offsets on the wrong record, credit that the front keeps for good. Seen to fail with
+// a rest that is not, offsets on the wrong record, credit that the front keeps permanently. Seen to fail with
 // e.outstanding not lowered by the front, and with one record of it not published.
 func TestEnginePublishesTheWrittenFrontAndSendsTheRest(t *testing.T) {
 	const records, front = 400, 50 // MaxUnrecorded lets a batch have 101

@@ -91,7 +91,7 @@ func (e *Engine) mayGiveBack(p *partition) bool {
 		return true
 	case o.Verdict == NotWritten && !o.goesOn():
 		return p.failures > 0
-	case o.Verdict == NotWritten: // it waits for a turn that does not come while nobody leads the partition
+	case o.Verdict == NotWritten: // it waits for a turn that does not come while no one leads the partition
 		return p.topic.err != nil && troubleOf(p.topic.err) == TopicTrouble && e.driver.Node(p.topic.name, p.number) < 0
 	}
 	return false

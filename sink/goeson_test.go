@@ -68,7 +68,7 @@ func TestEngineTakesAFrontForNoTrouble(t *testing.T) {
 	}
 }
 
-// A driver has learned something that it may believe only if nobody else could write by then. Breaks it catches: a
+// A driver has learned something that it may believe only if no one else could write by then. Breaks it catches: a
 // batch that goes on by a permission of before, or that keeps others waiting; one that is taken for trouble, or waits
 // for longer than the permission; a status that takes it for one that the driver has. Seen to fail with the batch's own
 // time not asked for, with the round given up for it, and with permitPause in place of provePause.

@@ -23,9 +23,9 @@ func (c choosy) Partitions(topic string) (int, error) {
 	return c.Broker.Partitions(topic)
 }
 
-// Whatever names a topic that cannot exist, the driver never sees the name: it would ask the brokers about it for good,
-// and Kafka closes the connection on an empty one. Seen to fail with the name not checked at all, before the driver is
-// asked, before a record is routed (nothing came back), and before a topic is diverted.
+// Whatever names a topic that cannot exist, the driver never sees the name: it would ask the brokers about it
+// permanently, and Kafka closes the connection on an empty one. Seen to fail with the name not checked at all, before
+// the driver is asked, before a record is routed (nothing came back), and before a topic is diverted.
 func TestIllegalTopicsNeverReachTheDriver(t *testing.T) {
 	refuse := func(topic string) *sink.Reason {
 		if topic == "" || topic == "a/b" {

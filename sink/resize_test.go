@@ -25,7 +25,7 @@ func (d *counting) Partitions(name string) (int, error) {
 }
 
 // A topic of four partitions is deleted under load and created again with two. Break caught: batches of partitions that
-// are gone which are waited for for ever, so that everything new of the topic fills the window; a lane that changes its
+// are gone which are waited for forever, so that everything new of the topic fills the window; a lane that changes its
 // order, or a batch that counts as unrecorded still; a partition that is gone and asked for each second ever after.
 // Seen to fail with what is gone left where it is, with its queue turned round, with a batch taken while the driver
 // has it, with its worker not retired, and with the partition listed again.
@@ -148,7 +148,7 @@ func TestEngineAddsNoPartitionsWhileOneIsIll(t *testing.T) {
 }
 
 // A topic comes back with two partitions instead of four, and one of the two does not answer. Break caught: a topic
-// that keeps everything new in the window and is in nobody's trouble; one that is called in trouble for the moment that
+// that keeps everything new in the window and is in no one's trouble; one that is called in trouble for the moment that
 // each change takes, or well before it is over; a lane whose events come back out of order when it is diverted. Seen to
 // fail with nothing told, with a topic that is well, with slow requests left out, with trouble told of any work, and
 // with what waits diverted before what is queued.
@@ -230,10 +230,10 @@ func TestEngineTellsOfATopicThatWaitsForItsNewPartitions(t *testing.T) {
 	}
 }
 
-// Break caught: a batch that is taken out of a partition that is gone, and kept although its lane was held meanwhile;
-// or given back as if nothing that was parked came after it, so that a parked record is handed in before it; one that
-// counts as unrecorded when it is settled. Seen to fail with what waits not looked through, with records held as if
-// they had just come, and with records that stay counted.
+// Break caught: a batch that is taken out of a partition that is gone, and kept although its lane was held in the
+// meantime; or given back as if nothing that was parked came after it, so that a parked record is handed in before it;
+// one that counts as unrecorded when it is settled. Seen to fail with what waits not looked through, with records held
+// as if they had just come, and with records that stay counted.
 func TestEngineGivesBackWhatItTakesOutOfAPartitionThatIsGone(t *testing.T) {
 	inRig(t, 4, sink.Config{}, func(sinktest.Attempt) sinktest.Plan {
 		return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.PartitionTrouble, true)}

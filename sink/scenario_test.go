@@ -164,7 +164,7 @@ func (s *scenario) give(events []*event) {
 	s.engine.Settled(records)
 }
 
-// mend works on a held lane as a retry worker does: it makes parked events durable, retries, buries, or releases.
+// fix works on a held lane as a retry worker does: it makes parked events durable, retries, buries, or releases.
 func (s *scenario) mend(l *modelLane) {
 	if !l.held {
 		return

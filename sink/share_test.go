@@ -40,7 +40,7 @@ func (r *rig) wantFull(when string, want ...int32) {
 }
 
 // Catches: a partition that is slow without failing and so takes the whole window unnoticed, one that is called so
-// although it is in nobody's way, and one that is well again before its slow request has ended. Seen to fail with the
+// although it is in no one's way, and one that is well again before its slow request has ended. Seen to fail with the
 // share not told of a slow partition.
 func TestEngineTellsWhenASlowPartitionFillsItsShare(t *testing.T) {
 	inRig(t, 4, sink.Config{MaxEvents: 100}, func(a sinktest.Attempt) sinktest.Plan {

@@ -122,7 +122,7 @@ func TestEngineSplitsARequestThatTakesUnusuallyLong(t *testing.T) {
 			r.submit(in(8)...)
 			r.await(7, time.Nanosecond)
 		}
-		r.await(12, 21*time.Second) // its first batch, and what came meanwhile
+		r.await(12, 21*time.Second) // its first batch, and what came in the meantime
 		if n := len(r.broker.Log(topic)); n != 96 {
 			t.Errorf("got %d messages in the topic, want 96", n)
 		}
@@ -169,7 +169,7 @@ func TestEngineBacksOffFromALeaderThatStaysTheSame(t *testing.T) {
 		attempts.Add(1)
 		select {
 		case refused <- struct{}{}:
-		default: // nobody waits any more
+		default: // no one waits any more
 		}
 		return sinktest.Plan{Outcome: trouble(sink.Unknown, sink.PartitionTrouble, true)}
 	}, func(t *testing.T, r *rig) {

@@ -48,7 +48,7 @@ func (s *scenario) shapedTopic(kind string) string {
 	return strings.ReplaceAll(s.settings["message.topic"].(string), "{event_type}", kind)
 }
 
-// writeAndKill adds the rows, a few in a transaction, and kills the relay twice meanwhile.
+// writeAndKill adds the rows, a few in a transaction, and kills the relay twice in the meantime.
 func (s *scenario) writeAndKill(t *testing.T, first, last int, columns, values string) {
 	t.Helper()
 	conn := s.pg.Connect(t)

@@ -120,7 +120,7 @@ func TestAlertRulesHoldForEachService(t *testing.T) {
 
 // A service that died is missed for a week, then forgotten; here the week has two hours. Break it catches: an alert
 // that ends with what Prometheus looks back, or never. Seen to fail with the last time looked up in the last 30 s only,
-// with the two hours as one minute, and with a service that is remembered for ever.
+// with the two hours as one minute, and with a service that is remembered forever.
 func TestDeadServiceIsMissedForAWeek(t *testing.T) {
 	t.Parallel()
 	promtool := harness.Program(t, "promtool", "prometheus")

@@ -49,7 +49,7 @@ var promised = []string{
 }
 
 // Breaks it catches: a rule that Prometheus refuses, that fires when it should not or stays silent (seen to fail with
-// the backlog's threshold at 700 and with its window at 4m), an alert nobody tests both ways, a metric that does not
+// the backlog's threshold at 700 and with its window at 4m), an alert no one tests both ways, a metric that does not
 // exist, a runbook that is nowhere.
 func TestAlertRulesFireAndStaySilent(t *testing.T) {
 	t.Parallel()

@@ -34,7 +34,7 @@ var eventCosts = []struct {
 	{"100 rows in a transaction, 200 partitions", 200, 500, 100, "NULL", cost{1, 400, 200, 12, 780}},
 	{"100 rows with headers in a transaction", 6, 500, 100,
 		"jsonb_build_object('traceparent', '00-' || md5(i::text) || '-00f067aa0ba902b7-01', 'tenant', 't' || i)",
-		cost{0.6, 300, 100, 10, 890}}, // a mark writes the row anew, and so its headers
+		cost{0.6, 300, 100, 10, 890}}, // a mark writes the row again, and so its headers
 }
 
 // mostDrains are tried before a cost counts as over its budget. A buffer that grows and a turn that a busy machine cut
@@ -129,7 +129,7 @@ func drains(t *testing.T, partitions, transactions, rows int, headers string) fu
 	}
 }
 
-// spentSoFar is what the relay has spent since it started, of statements and WAL since they were counted anew.
+// spentSoFar is what the relay has spent since it started, of statements and WAL since they were counted again.
 func (s *scenario) spentSoFar(t *testing.T) cost {
 	t.Helper()
 	got := cost{allocations: s.relay.Metric(t, "go_memstats_mallocs_total"),

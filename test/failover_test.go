@@ -130,8 +130,8 @@ func (f *failover) readOnly(t *testing.T) {
 }
 
 // From 17 on the standby keeps a copy of the slot. Events are in flight when the primary dies. Breaks it catches: a
-// slot that is made without failover; a copy that is thrown away and made anew; events in flight that are forgotten, or
-// sent twice; a check that does not say whether the copy would survive. Seen to fail with the slot made without
+// slot that is made without failover; a copy that is thrown away and made again; events in flight that are forgotten,
+// or sent twice; a check that does not say whether the copy would survive. Seen to fail with the slot made without
 // FAILOVER.
 func TestFailoverToAStandbyWithTheSlot(t *testing.T) {
 	t.Parallel()

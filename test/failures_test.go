@@ -64,7 +64,7 @@ func (s *scenario) shown(t *testing.T, style outboxStyle, condition, want string
 		want, style.table, condition))
 }
 
-// The topic refuses events that are too large, for good, and those with an old timestamp, which are tried again. The
+// The topic refuses events that are too large, permanently, and those with an old timestamp, which are tried again. The
 // relay is killed time and again. Breaks it catches: a row that shows another fate than its event has: published ones
 // that are not marked, refused ones without reason and attempts, a replayed one that still says failed; a fate that a
 // killed process forgets to show; a row with a failure that a start takes for published, or publishes twice. Seen to

@@ -235,10 +235,11 @@ func (s *seeker) mixture(t *testing.T, n int) []string {
 }
 
 // Events are committed at a thousand a second: one of a hundred is poison, one of six has no topic, and rows that are
-// done with are deleted; the relay is killed time and again. Meanwhile and afterwards find is asked, of the relay, and
-// by the command without one. Breaks it catches: an event that is told to be where it is not, or as it was before; an
-// offset, a queue or a reason of another event; an id never seen of which something is said. Seen to fail with the
-// offset one too high, with the journal not looked at, and with the queue of a parked event looked for in all topics.
+// done with are deleted; the relay is killed time and again. In the meantime and afterwards find is asked, of the
+// relay, and by the command without one. Breaks it catches: an event that is told to be where it is not, or as it was
+// before; an offset, a queue or a reason of another event; an id never seen of which something is said. Seen to fail
+// with the offset one too high, with the journal not looked at, and with the queue of a parked event looked for in all
+// topics.
 func TestFindSaysOfEachEventWhatTopicsAndTablesHold(t *testing.T) {
 	const unrecorded = 500
 	asked, kills := harness.Count(t, "events to find"), harness.Count(t, "kills while finding")

@@ -29,7 +29,7 @@ func TestResumeEndsAFloodOfDeadLetters(t *testing.T) {
 		FROM (SELECT count(*) j FROM cdc_relay_journal) j, (SELECT count(*) d FROM outbox_events_dlq) d`)
 	harness.Eventually(t, settlePatience, "60 are dead and 40 journaled", func(ctx context.Context) string {
 		// What was read when the breaker opened may die. What Postgres sends later, of the same transaction even, is a flood
-		// anew.
+		// again.
 		if s.relay.Metric(t, "cdc_relay_halted", `code="dlq_flood"`) == 1 {
 			resume()
 		}

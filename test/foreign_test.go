@@ -30,7 +30,7 @@ func (s *scenario) walsender(t *testing.T) walsender {
 	return st.Walsender
 }
 
-// waitServer waits until the server is at it; it must not be at the other meanwhile.
+// waitServer waits until the server is at it; it must not be at the other in the meantime.
 func (s *scenario) waitServer(t *testing.T, want, never string) (found walsender) {
 	t.Helper()
 	harness.Eventually(t, 2*time.Minute, "the server is said to be "+want, func(context.Context) string {
@@ -64,7 +64,7 @@ func (s *scenario) seenDecoding(t *testing.T) (busy walsender, seen bool) {
 
 // Millions of rows that are not the relay's are committed at once, as by an import. The server writes them to files and
 // reads them back before it sends what was committed behind them; that must be told from a relay that is slow, which
-// comes first. Breaks it catches: events that wait, and nobody can say for what; the server blamed for a relay that
+// comes first. Breaks it catches: events that wait, and no one can say for what; the server blamed for a relay that
 // does not read, or for events that flow; a session that ends because the server is silent for long. Seen to fail with
 // the spilled rows taken for a server that has caught up, and with the relay's own wait left out of account.
 func TestLargeTransactionOfOthersIsToldFromASlowRelay(t *testing.T) {

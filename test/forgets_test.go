@@ -10,17 +10,18 @@ import (
 )
 
 // tooLarge makes one event of a thousand larger than its topic takes, by its id. The truth beside it stays as the
-// workload wrote it. All that are dead are replayed again and again, and hold their keys meanwhile: of a hundredth,
-// most keys are held for good after a hundred crashes, and what waits behind them grows faster than it goes out.
+// workload wrote it. All that are dead are replayed again and again, and hold their keys in the meantime: of a
+// hundredth, most keys are held permanently after a hundred crashes, and what waits behind them grows faster than it
+// goes out.
 const tooLarge = `CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 	IF abs(hashtext(NEW.id::text)) % 1000 = 0 THEN NEW.payload := jsonb_build_object('filler', repeat('x', 5000)); END IF;
 	RETURN NEW; END $$;
 CREATE TRIGGER poison BEFORE INSERT ON outbox_events FOR EACH ROW EXECUTE FUNCTION poison()`
 
-// The machine of Postgres crashes, again and again: what was not synced is gone, also commits that nobody waited for.
-// Meanwhile events are parked (topics are missing, and come), die, are replayed and die again, and relays take over
-// from each other; the application commits without waiting. Breaks it catches: an outcome that is relied on before it
-// is durable, so that the event comes again, or never. Seen to fail with the relay's own commits not waited for: 55
+// The machine of Postgres crashes, again and again: what was not synced is gone, also commits that no one waited for.
+// In the meantime events are parked (topics are missing, and come), die, are replayed and die again, and relays take
+// over from each other; the application commits without waiting. Breaks it catches: an outcome that is relied on before
+// it is durable, so that the event comes again, or never. Seen to fail with the relay's own commits not waited for: 55
 // events doubled.
 func TestCrashesThatForgetWhatWasNotSyncedLoseNothing(t *testing.T) {
 	pg := harness.NewForgetfulPostgres(t, embedded.PostgresConfig{})
@@ -41,11 +42,11 @@ func TestCrashesThatForgetWhatWasNotSyncedLoseNothing(t *testing.T) {
 	}
 	s.relay.Init(t)
 	pg.Exec(t, tooLarge)
-	// So that nobody but the relay makes its commits durable.
+	// So that no one but the relay makes its commits durable.
 	pg.Exec(t, "ALTER DATABASE "+pg.Database+" SET synchronous_commit = off")
 	s.start(t)
 	active := s.relay
-	var standby *harness.Relay // first it is alone, then somebody else may take over
+	var standby *harness.Relay // first it is alone, then someone else may take over
 	// No faster: the more is written while a server recovers, the longer its next recovery takes, and so on.
 	load := s.load(t, harness.Workload{Aggregates: 200, Writers: 4, Rate: 500})
 	for n := range crashes {
@@ -101,10 +102,10 @@ func TestCrashesThatForgetWhatWasNotSyncedLoseNothing(t *testing.T) {
 }
 
 // checkpoint lets the writers pause until the relay has confirmed what is committed, and the slot begins behind it, by
-// a checkpoint. Postgres makes one every five minutes, and stores how far a slot is read only where it begins anew: a
+// a checkpoint. Postgres makes one every five minutes, and stores how far a slot is read only where it begins again: a
 // server that crashed every few seconds for an hour would send all of that hour again, and a relay that gets no further
-// than a little beyond its start falls behind for good. So it does without the pause, where the file system parks fewer
-// events per second than the writers write.
+// than a little beyond its start falls behind permanently. So it does without the pause, where the file system parks
+// fewer events per second than the writers write.
 func (s *scenario) checkpoint(t *testing.T, load *harness.Load) {
 	t.Helper()
 	defer load.Pause()()

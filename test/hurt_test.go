@@ -37,7 +37,7 @@ func hold(t *testing.T, seconds int, ask func() int) (most int) {
 	return most
 }
 
-// Nobody answers for synchronous_standby_names, so that no journal row is committed, while the application commits
+// No one answers for synchronous_standby_names, so that no journal row is committed, while the application commits
 // without waiting. Breaks it catches: events confirmed, or taken for recorded, before the standby has them; sessions
 // that pile up behind the ones that wait; a relay that does not go on. Seen to fail with the journal committed without
 // waiting.
@@ -175,7 +175,7 @@ func TestMigrationsDoNotWaitForTheRelay(t *testing.T) {
 }
 
 // Postgres goes silent for longer than the time-out and then goes on, as behind a network that drops packets. Breaks it
-// catches: a relay that waits for ever, or that produces though it may have lost the slot; what it had sent sent again.
+// catches: a relay that waits forever, or that produces though it may have lost the slot; what it had sent sent again.
 // Seen to fail with silence not noticed.
 func TestFrozenPostgresIsNoticed(t *testing.T) {
 	t.Parallel()

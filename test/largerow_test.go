@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A row that Postgres has taken and cannot print. Breaks it catches: a relay that asks for it again for ever; a runbook
+// A row that Postgres has taken and cannot print. Breaks it catches: a relay that asks for it again forever; a runbook
 // whose commands do not lead past it; rows behind it that do not arrive. Seen to fail with the slot not moved.
 func TestRunbookLeadsPastARowTooLargeToPrint(t *testing.T) {
 	megabytes := harness.Count(t, "large row megabytes")

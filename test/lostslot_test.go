@@ -14,7 +14,7 @@ import (
 )
 
 // The publication loses the table under load. Breaks it catches: a relay that notices late, and goes on to confirm;
-// rows of the time until the repair that do not arrive, or arrive behind later ones. Seen to fail with nobody looking
+// rows of the time until the repair that do not arrive, or arrive behind later ones. Seen to fail with no one looking
 // at the publication, and (rows lost) with the drift not noted for after the repair and no reconciler either.
 func TestDriftUnderLoadLosesNothingAndKeepsTheOrder(t *testing.T) {
 	t.Parallel()
@@ -74,7 +74,7 @@ func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 }
 
 // The slot is taken from under a relay that is down, in each way that leaves WAL out, while the load goes on. Breaks it
-// catches: rows of that time that do not arrive, that arrive twice, or behind later ones; a slot that was made anew
+// catches: rows of that time that do not arrive, that arrive twice, or behind later ones; a slot that was made again
 // taken for the old one. Seen to fail (rows out of order) with a moved slot counted, and read on as if nothing was
 // missing.
 func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
@@ -129,7 +129,7 @@ func (s *scenario) waitHalted(t *testing.T, code string) time.Duration {
 	return time.Since(began)
 }
 
-// The publication is dropped and made anew, and the table is swapped by renames and swapped back as the runbook
+// The publication is dropped and made again, and the table is swapped by renames and swapped back as the runbook
 // other_table says, all under load. Breaks it catches: WAL without a publication taken for nothing to do; rows of the
 // impostor left behind, or sent before older ones. Seen to fail (rows lost) without the INSERT of the runbook.
 func TestPublicationAndTableExchangedUnderLoadLoseNothing(t *testing.T) {

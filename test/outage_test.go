@@ -14,7 +14,7 @@ import (
 
 // Breaks it catches: a relay that stops sending status while Kafka is away, so that Postgres ends its stream; memory
 // that grows with the outage; events lost or doubled; a recovery that waits for a long backoff. The window is full
-// after a third of the outage: only then is the stream not read. Seen to fail with the status left out while nobody
+// after a third of the outage: only then is the stream not read. Seen to fail with the status left out while no one
 // takes a batch.
 func TestStoppedBrokerIsWaitedFor(t *testing.T) {
 	const rate = 1000 // events/s
@@ -54,7 +54,7 @@ func TestStoppedBrokerIsWaitedFor(t *testing.T) {
 }
 
 // Connections break inside requests, after them, and inside answers. Breaks it catches: a request sent again under
-// other sequence numbers, or given up, when nobody knows whether it was written. Seen to fail with a new producer id
+// other sequence numbers, or given up, when no one knows whether it was written. Seen to fail with a new producer id
 // for each resend.
 func TestConnectionCutsDoubleNothing(t *testing.T) {
 	const produce = 0 // the api key of Produce requests

@@ -14,7 +14,7 @@ import (
 // The SQL side goes through a pooler that gives each transaction another session; the stream goes past it. Breaks it
 // catches: anything that is expected to outlive a transaction, or does: a setting, a prepared statement, a lock, a
 // temporary table; a takeover that finds no sessions to end. Seen to fail with statements prepared by the driver (init
-// does already), with a setting that is not for the transaction only, and with a takeover that ends nobody.
+// does already), with a setting that is not for the transaction only, and with a takeover that ends no one.
 func TestPoolerInBetweenChangesNothing(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// settlePatience is how long the relay may take to deliver what a scenario has written.
+// settlePatience bounds how long the relay may take to deliver what a scenario has written.
 const settlePatience = 2 * time.Minute
 
 // scenario is a database, a cluster and a relay between them.

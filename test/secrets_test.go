@@ -34,7 +34,7 @@ func (c *counter) count() int {
 	return c.lines
 }
 
-// writeSecret writes a file that nobody else may read.
+// writeSecret writes a file that no one else may read.
 func writeSecret(t *testing.T, path, secret string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(secret+"\n"), 0o600); err != nil {
@@ -116,7 +116,7 @@ func TestTokensRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// The password changes on the server first and in the file later; meanwhile nothing lets the relay in. Breaks it
+// The password changes on the server first and in the file later; in the meantime nothing lets the relay in. Breaks it
 // catches: a password that is read once; a process that ends, or that knocks at the server without pause. Seen to fail
 // with the password read at the start only.
 func TestRotatedPasswordIsReadAgain(t *testing.T) {

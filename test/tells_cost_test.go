@@ -20,7 +20,7 @@ type spent struct {
 	wal             int
 }
 
-// Rows of which none, or one of a hundred each, is refused for good or tried again, are relayed with and without
+// Rows of which none, or one of a hundred each, is refused permanently or tried again, are relayed with and without
 // outbox.dead_set and retry_set, in turns. It prints what that costs; docs/benchmarks.md has the figures. Breaks it
 // catches: failures looked for so often, or in so many rows, that the marks cost more although nothing fails; a row
 // that does not say what became of its event. Seen to fail with the rows of dead letters not shown.

@@ -71,7 +71,7 @@ func (l *demoLoad) write(ctx context.Context, cfg config.Config) error {
 		if due == 0 {
 			continue
 		}
-		// Not with ctx: a commit whose answer is not waited for may have happened or not, and nobody would know.
+		// Not with ctx: a commit whose answer is not waited for may have happened or not, and no one would know.
 		if err := l.insert(context.WithoutCancel(ctx), conn, n, due); err != nil {
 			return fmt.Errorf("write events: %w", err)
 		}

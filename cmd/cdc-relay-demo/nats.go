@@ -11,7 +11,7 @@ import (
 	client "github.com/nats-io/nats.go"
 )
 
-// natsPatience is how long the server may take to be ready.
+// natsPatience bounds how long the server may take to be ready.
 const natsPatience = 20 * time.Second
 
 // natsServer is a real server with JetStream, in this process, with its files in a directory of its own.

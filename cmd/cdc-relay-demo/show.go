@@ -42,7 +42,7 @@ func (c *demoCommand) run(a *cli.App) (err error) {
 	if err != nil {
 		return err
 	}
-	cli.OutliveReaders() // to stop the servers when nobody watches
+	cli.OutliveReaders() // to stop the servers when no one watches
 	// A further Ctrl-C does nothing: the end is bounded, and cutting it short would leave files behind.
 	ctx, stop := signal.NotifyContext(context.Background(), cli.Endings()...)
 	defer stop()

@@ -220,8 +220,8 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"!FAIL"}, nil)
 }
 
-// The outbox is locked, or nobody has asked the database. Break it catches: rows that choose no topic, as it is said,
-// though nobody knows. Seen to fail with an error of the look taken for no rows, and at a start.
+// The outbox is locked, or no one has asked the database. Break it catches: rows that choose no topic, as it is said,
+// though no one knows. Seen to fail with an error of the look taken for no rows, and at a start.
 func TestUnknownTopicsOfRowsAreUnknown(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, nil)

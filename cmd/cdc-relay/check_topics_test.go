@@ -13,8 +13,8 @@ import (
 
 // The rows choose four topics: one is there and may be written, one may not be seen, one is not there, one may be seen
 // and not written. Breaks it catches: a principal that sees no topic told that all is well, or to create what exists; a
-// topic that a row chooses and nobody looks for. Seen to fail with the rows not looked at, and with a topic that may
-// not be seen taken for one that is not there, and with a creation that is denied mended by one that is.
+// topic that a row chooses and no one looks for. Seen to fail with the rows not looked at, and with a topic that may
+// not be seen taken for one that is not there, and with a creation that is denied fixed by one that is.
 func TestCheckComparesTheTopicsOfRowsWithWhatThePrincipalSees(t *testing.T) {
 	t.Parallel()
 	acl := func(name string, operations ...kmsg.ACLOperation) (list []kfake.ACL) {
@@ -60,7 +60,7 @@ func TestCheckComparesTheTopicsOfRowsWithWhatThePrincipalSees(t *testing.T) {
 	}, nil)
 }
 
-// Breaks it catches: a topic for copies that nobody looks for until an event dies; one taken for an event's. Seen to
+// Breaks it catches: a topic for copies that no one looks for until an event dies; one taken for an event's. Seen to
 // fail with the copies' topics not looked at, and with them among those of events.
 func TestCheckLooksForTheTopicsOfCopies(t *testing.T) {
 	t.Parallel()

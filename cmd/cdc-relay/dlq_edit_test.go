@@ -15,7 +15,7 @@ import (
 )
 
 // The relay is killed, a dead letter is edited, and the next relay is killed as soon as it has begun. Breaks it
-// catches: an edit that a killed process forgets, or sends twice; one that nobody is told of; one that is not made and
+// catches: an edit that a killed process forgets, or sends twice; one that no one is told of; one that is not made and
 // said to be; words instead of JSON where nothing was changed. Seen to fail with the edit not written, with the replay
 // not asked for, and with the words whatever was asked for.
 func TestEditedDeadLetterIsPublishedAfterKill9(t *testing.T) {

@@ -42,7 +42,7 @@ func (s services) ready(t *testing.T) {
 }
 
 // Breaks it catches: a command that does not say what it does, or takes more or less than was chosen; pages that do not
-// go on; a discard that nobody confirmed; escape sequences of an event on a terminal; a request that is not kept for
+// go on; a discard that no one confirmed; escape sequences of an event on a terminal; a request that is not kept for
 // later. Seen to fail with control characters printed as they are, a single discard not asked about, keys not looked
 // at, and a list that ends with its second page.
 func TestDeadLettersByCommand(t *testing.T) {
@@ -130,7 +130,7 @@ func (s services) closed(t *testing.T, n int) {
 	})
 }
 
-// Breaks it catches: a replay that is forgotten, or begun anew with what was done, when the process is killed in the
+// Breaks it catches: a replay that is forgotten, or begun again with what was done, when the process is killed in the
 // middle; events of a key out of order; more duplicates than could be in flight. Seen to fail with places of another
 // order, and with requests left to the process that began them.
 func TestReplayOfTenThousandSurvivesKill9(t *testing.T) {

@@ -57,7 +57,7 @@ func commandsIn(text string) (commands []string) {
 	return commands
 }
 
-// fenced says that the line stands between two fences.
+// fenced reports that the line stands between two fences.
 func fenced(text, line string) bool {
 	before, _, _ := strings.Cut(text, line)
 	return strings.Count(before, "```")%2 == 1

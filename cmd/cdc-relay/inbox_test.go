@@ -20,7 +20,7 @@ const held = `SELECT inbox.inbox_park('billing', '00000000-0000-7000-8000-' || l
 		E'said \x1b[31mno') END
 	FROM generate_series(1, 2 * %[1]d) i`
 
-// Breaks it catches: a command that does more or less than was chosen, or does not say what; a discard that nobody
+// Breaks it catches: a command that does more or less than was chosen, or does not say what; a discard that no one
 // confirmed; an id that is passed over in silence; the console's address of the database not taken; escape sequences of
 // an event on a terminal. Seen to fail with the state not looked at, with ids that do not apply left out of the exit
 // code, and with the confirmation left out.

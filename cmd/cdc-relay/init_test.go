@@ -88,7 +88,7 @@ func TestDryRunSQLWorksAsPrinted(t *testing.T) {
 	cdcRelay(t, s.environ, "init", "--dry-run").want(t, exitDone, []string{"-- nothing is missing"}, nil)
 }
 
-// Breaks it catches: a slot, which would make the next start skip the question, although nobody has answered it. Seen
+// Breaks it catches: a slot, which would make the next start skip the question, although no one has answered it. Seen
 // to fail with the rows counted after the state is written, and with no more of them counted than are too many.
 func TestInitHaltsBeforeALargeCatchUp(t *testing.T) {
 	s := newServices(t, nil)
@@ -108,7 +108,7 @@ func TestInitHaltsBeforeALargeCatchUp(t *testing.T) {
 	cdcRelay(t, limited, "init", "--outbox-catch-up-max", "8").want(t, exitDone, []string{"created\n"}, nil)
 }
 
-// Break it catches: a slot that is made anew although a person shall decide. Seen to fail with postgres.on_slot_lost
+// Break it catches: a slot that is made again although a person shall decide. Seen to fail with postgres.on_slot_lost
 // not looked at.
 func TestInitDoesNotReplaceALostSlot(t *testing.T) {
 	s := newServices(t, nil)
@@ -128,7 +128,7 @@ func TestInitWithoutADatabase(t *testing.T) {
 		[]string{"127.0.0.1", "!hunter2"})
 }
 
-// Breaks it catches: a table whose columns could show failures, and nobody is told; lines that the table or the
+// Breaks it catches: a table whose columns could show failures, and no one is told; lines that the table or the
 // configuration refuses; proposals that do not end. Seen to fail with another quoting of names, and with lines proposed
 // that are set.
 func TestInitProposesLinesThatTheTableTakes(t *testing.T) {

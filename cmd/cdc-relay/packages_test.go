@@ -214,7 +214,7 @@ func TestPackagesBringWhatTheirUnitNeeds(t *testing.T) {
 }
 
 // Nothing here can run the workflow of a release. Breaks it catches: one that may do more than it has to, or that takes
-// whatever an action's branch has that day; docs that have a signature verified as somebody else's; install.sh without
+// whatever an action's branch has that day; docs that have a signature verified as someone else's; install.sh without
 // a checksum. Seen to fail with permissions for all jobs, with an action @main, with the workflow's file renamed in the
 // docs, and with install.sh left out of the checksums.
 func TestReleaseIsSignedByTheWorkflowThatTheDocsName(t *testing.T) {

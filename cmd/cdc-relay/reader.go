@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
 )
 
-// readerGrace is how long a stop for want of a reader may take.
+// readerGrace bounds how long a stop for want of a reader may take.
 const readerGrace = 2 * time.Second
 
 // reader is standard output for the messages of sink stdout. It notices that their reader has gone away.

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks it catches: an expression that a mirror fails on for ever, in silence. Seen to fail with Prepare, and with the
+// Breaks it catches: an expression that a mirror fails on forever, in silence. Seen to fail with Prepare, and with the
 // plan of init, that do not ask, and with a lock taken for a refusal.
 func TestExpressionsThatPostgresRefusesAreNamedEverywhere(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestExpressionsThatPostgresRefusesAreNamedEverywhere(t *testing.T) {
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	cdcRelay(t, s.environ, "check").want(t, exitDone, []string{"ok    expressions: "}, nil)
 
-	// A lock of somebody's migration is no fault of theirs, and the stream needs none. Seen to fail on 16 with the
+	// A lock of someone's migration is no fault of theirs, and the stream needs none. Seen to fail on 16 with the
 	// publication looked up in pg_publication_tables, and, for all tables, with the lock taken for an error.
 	s.pg.Exec(t, "CREATE PUBLICATION everything FOR ALL TABLES")
 	conn := s.pg.Connect(t)
@@ -80,7 +80,7 @@ func TestURLsThatTheDriverRefusesAreProblemsOfTheConfiguration(t *testing.T) {
 		want(t, exitFailed, nil, []string{"!sslrootcert"})
 }
 
-// Breaks it catches: schemas that are found wrong only once the relay runs. Seen to fail with nobody asked about them.
+// Breaks it catches: schemas that are found wrong only once the relay runs. Seen to fail with no one asked about them.
 func TestSchemasAreProblemsOfTheConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"a.json": `{"type": "objekt"}`, "b.json": "{"} {

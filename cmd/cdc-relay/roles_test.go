@@ -17,7 +17,7 @@ import (
 )
 
 // With exactly the grants of init --roles everything works, and check names each one that is missing, with the
-// statement that gives it. Breaks it catches: a grant that the relay needs and nobody gives; one that is given and that
+// statement that gives it. Breaks it catches: a grant that the relay needs and no one gives; one that is given and that
 // check does not look for (seen to fail with one privilege left out of the look, and with INSERT on the journal left
 // out of the grants).
 func TestRolesHaveWhatIsNeededAndCheckNamesWhatIsMissing(t *testing.T) {

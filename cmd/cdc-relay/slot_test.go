@@ -20,7 +20,7 @@ func events(n int) string {
 
 // Breaks it catches: a dangerous command that does not ask, or that works under a running relay; rows that are called
 // missed though the slot still holds them, or nothing called missed though it cannot be known; rows that the moved slot
-// has skipped and that reconcile leaves out. Seen to fail with the answer asked for where nobody can give one, and with
+// has skipped and that reconcile leaves out. Seen to fail with the answer asked for where no one can give one, and with
 // a slot that stands ahead of the state taken as it is; with text printed though JSON was asked for; and with nothing
 // said of what came first.
 func TestSlotAndReconcile(t *testing.T) {
@@ -73,7 +73,7 @@ func TestSlotAndReconcile(t *testing.T) {
 }
 
 // Breaks it catches: rows that a running relay has missed are not told from those on their way, or are not published
-// when somebody asks for it. Its own rounds are rare here, so the look from outside is first. Seen to fail with the
+// when someone asks for it. Its own rounds are rare here, so the look from outside is first. Seen to fail with the
 // request closed when the look begins.
 func TestReconcileOfARunningRelay(t *testing.T) {
 	t.Parallel()

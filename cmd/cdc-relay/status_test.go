@@ -86,7 +86,7 @@ func TestStatusSaysWhatIsDegraded(t *testing.T) {
 		"12 published rows are not marked or deleted yet, the oldest for 20s; 3.5 rows/s over the last 10 s"}, nil)
 }
 
-// Breaks it catches: a server at work on a large transaction of somebody else that is not told of, and a guess where
+// Breaks it catches: a server at work on a large transaction of someone else that is not told of, and a guess where
 // nothing is known. Seen to fail with the line left out, and with what is unknown taken for caught up.
 func TestStatusSaysWhatTheServerIsAt(t *testing.T) {
 	for state, want := range map[string][]string{

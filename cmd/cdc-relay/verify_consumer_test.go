@@ -13,7 +13,7 @@ import (
 )
 
 // One history with everything that a consumer can have done with published events. Breaks it catches: an event without
-// an effect that nobody counts, one that is only on its way called missing, an exit code that does not follow. Seen to
+// an effect that no one counts, one that is only on its way called missing, an exit code that does not follow. Seen to
 // fail with offsets that are not compared, with a row that is unknown called done, and with the exit code left at 0.
 func TestVerifyFindsPublishedEventsWithoutAnEffect(t *testing.T) {
 	t.Parallel()

@@ -191,8 +191,8 @@ func TestTimesOfARangeAreTimesOrAges(t *testing.T) {
 }
 
 // The stand-in is not Kafka: that check, run and verify understand the real one's answers is shown here. Breaks it
-// catches: a request in a version that a broker does not have, a reader that stumbles over the marker of somebody's
-// transaction at the end of a log. Seen to fail with Produce sent as version 2, and with records of nobody taken for
+// catches: a request in a version that a broker does not have, a reader that stumbles over the marker of someone's
+// transaction at the end of a log. Seen to fail with Produce sent as version 2, and with records of no one taken for
 // rows that cannot be judged.
 func TestCheckRunAndVerifyWithRealKafka(t *testing.T) {
 	t.Parallel()

@@ -51,7 +51,7 @@ func TestFlagsThatAreWrongAreAllNamed(t *testing.T) {
 }
 
 // Breaks it catches: an id that cannot be one passed for one that is not there, or the reverse; an id that is not there
-// and nobody told of it, alone or beside one that is; what matches and waits for its topic called nothing; lists that
+// and no one told of it, alone or beside one that is; what matches and waits for its topic called nothing; lists that
 // end with a page though all were asked for. Seen to fail with ids not looked at one by one, with the parked events not
 // counted, with errors of ids left at exit code 1, and with --all not looked at.
 func TestWhatIsNamedAndNotConcernedIsSaid(t *testing.T) {

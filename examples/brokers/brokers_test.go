@@ -142,7 +142,8 @@ func judge(t *testing.T, s scenario) string {
 	return topic
 }
 
-// slow makes each effect take some time, between the claim and the commit, and counts the claims, also those in vain.
+// slow makes each effect take some time, between the claim and the commit, and counts the claims, also those without
+// success.
 const slow = `CREATE SEQUENCE claims;
 	CREATE FUNCTION claim() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('claims'); RETURN NEW; END $$;
 	CREATE TRIGGER claim BEFORE INSERT ON processed_event_ids FOR EACH ROW EXECUTE FUNCTION claim();
@@ -214,7 +215,7 @@ func TestConsumerOfRedisHandlesEachEventOnce(t *testing.T) {
 }
 
 // Besides: one message fails each time. Breaks it catches: as above; a message that fails and gets lost, or stays in
-// the work queue for ever. Seen to fail with the claim's answer not looked at, and with the count of retries not kept.
+// the work queue forever. Seen to fail with the claim's answer not looked at, and with the count of retries not kept.
 func TestConsumerOfRabbitMQHandlesEachEventOnce(t *testing.T) {
 	server := harness.RabbitMQ(t)
 	url := "amqp://guest:guest@" + server.Addr + "/"

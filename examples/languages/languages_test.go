@@ -62,7 +62,7 @@ const (
 
 func id(n int) string { return fmt.Sprintf("019aa7e4-0000-7000-8000-%012x", n) }
 
-// messages are events of some keys, each tenth twice, as after a crash. Number 13 is refused for good.
+// messages are events of some keys, each tenth twice, as after a crash. Number 13 is refused permanently.
 func messages(columns bool) []byte {
 	var b bytes.Buffer
 	for n := range events {

@@ -36,7 +36,7 @@ func Schemas(schemas map[string]*jsonschema.Schema) func(inbox.Handler) inbox.Ha
 	}
 }
 
-// Through makes a handler's call to another service through a breaker. While that is open nobody is called, and the
+// Through makes a handler's call to another service through a breaker. While that is open no one is called, and the
 // event waits without an attempt: the service is away, and the event has done nothing wrong. Let it be a call that
 // reads: an effect outside the database is not fenced by the event's row.
 func Through[T any](b *gobreaker.CircuitBreaker[T], call func() (T, error)) (T, error) {

@@ -22,7 +22,7 @@ const (
 		cents bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`
 )
 
-// OrderPlaced says that a customer has ordered.
+// OrderPlaced reports that a customer has ordered.
 type OrderPlaced struct {
 	Order    string `json:"order"`
 	Customer string `json:"customer"`

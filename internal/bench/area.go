@@ -135,7 +135,7 @@ func (b *area) remove(ctx context.Context) error {
 	return nil
 }
 
-// dropSlot drops a slot if it exists, once nobody uses it.
+// dropSlot drops a slot if it exists, once no one uses it.
 func (b *area) dropSlot(ctx context.Context, c replication.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()

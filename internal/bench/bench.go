@@ -57,8 +57,8 @@ type Options struct {
 	ReplicationFactor int // of the topic; 0: as many as there are brokers, at most 3
 
 	Keep func(name, topic string) // if not nil, what a run made stays, and Keep is told
-	Tell func(string)             // is shown what is being done, an empty line at the end of a scenario; nil: nobody is
-	Done func(Scenario)           // is told each scenario's outcome; nil: nobody is
+	Tell func(string)             // is shown what is being done, an empty line at the end of a scenario; nil: no one is
+	Done func(Scenario)           // is told each scenario's outcome; nil: no one is
 }
 
 // Report is what was found out.

@@ -17,7 +17,7 @@ func cpuTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// resetPeak lets peakMiB begin anew (proc(5), clear_refs); where that is forbidden the peak is the process's.
+// resetPeak lets peakMiB begin again (proc(5), clear_refs); where that is forbidden the peak is the process's.
 func resetPeak() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
 // peakMiB is the most memory that was resident, 0 if it cannot be told.

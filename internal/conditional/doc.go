@@ -7,11 +7,11 @@
 //     comes first and is found when the next append collides with it.
 //   - A start leaves the log at the end up to which it was read ([Log.Start]); the first append expects that end, so
 //     whatever was written between the two is found as well.
-//   - An end that was asked for, because nothing was there to be read back, is believed once it is proved that nobody
+//   - An end that was asked for, because nothing was there to be read back, is believed once it is proved that no one
 //     else had the slot when it was told (sink.Outcome.Prove).
 //
 // It does not know how a broker is asked: that is a [Stream], which each driver implements. It keeps no record and no
-// batch: what was found behind the end and nobody has claimed yet is remembered by its [Mark], a digest of its content.
+// batch: what was found behind the end and no one has claimed yet is remembered by its [Mark], a digest of its content.
 // So it does not matter who sent it: this process, an earlier one, or another relay.
 //
 // Tested in log_test.go and permission_test.go, on a made-up log.

@@ -18,12 +18,12 @@ const (
 	// goes on in the next call.
 	rounds = 16
 	// endPatience is how old the permission to send may be when something is appended. A process that was frozen
-	// meanwhile, or that needs long for what came before, must be asked again whether it may send, which the engine does
-	// before each request.
+	// in the meantime, or that needs long for what came before, must be asked again whether it may send, which the engine
+	// does before each request.
 	endPatience = time.Second
 )
 
-// ErrWentBack says that the log ends before an entry that it had: it was deleted and made again, or its server lost
+// ErrWentBack reports that the log ends before an entry that it had: it was deleted and made again, or its server lost
 // what it had acknowledged.
 var ErrWentBack = errors.New("the log ends before its last acknowledged entry")
 
@@ -34,7 +34,7 @@ var ErrWentBack = errors.New("the log ends before its last acknowledged entry")
 //   - C1: what stands in the log up to end was acknowledged to us, or it was read and is in strays until it is claimed.
 //   - C2: an append expects end, and is sent only while it is not in doubt whether something stands behind it.
 //   - C3: a record is appended only if no stray has its mark; a stray is claimed once.
-//   - C4: after an end that was asked for nothing is appended before it is proved that nobody else could have written
+//   - C4: after an end that was asked for nothing is appended before it is proved that no one else could have written
 //     when it was told: that could not be told from what stood there before, and no condition would fail.
 //   - C5: of a [Keeper], a record is told to be written only once the log is kept up to it. What is behind safe counts
 //     as unknown when that fails: it is read again, from whichever server answers then.
@@ -42,7 +42,7 @@ type Log struct {
 	// WentBack is told when the log's end went back. It is set before the first use and must be quick.
 	WentBack func(was, is int64)
 
-	turn chan struct{} // holds a token while nobody works on the log; whoever took it owns the rest
+	turn chan struct{} // holds a token while no one works on the log; whoever took it owns the rest
 
 	end   int64
 	safe  int64     // up to where the log is kept; of a Keeper only
@@ -50,7 +50,7 @@ type Log struct {
 	doubt bool      // something may stand behind end
 	told  time.Time // when the broker had told the end, until that is proved; see C4
 
-	strays map[Mark][]int64 // offsets of entries that nobody claimed, in order
+	strays map[Mark][]int64 // offsets of entries that no one claimed, in order
 	order  []Mark           // of strays, oldest first; may name what was claimed
 }
 

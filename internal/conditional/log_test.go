@@ -314,7 +314,7 @@ func TestRefusalNamesItsRecord(t *testing.T) {
 	}
 }
 
-// A log that was deleted and made again. Catches: an end that is believed forever, an alarm that nobody hears. Seen to
+// A log that was deleted and made again. Catches: an end that is believed forever, an alarm that no one hears. Seen to
 // fail with WentBack not told.
 func TestLogThatWentBackIsToldAndFollowed(t *testing.T) {
 	m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"a", "b", "c"}}

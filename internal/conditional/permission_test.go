@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// slow is a log that is answered late and appended to by another relay meanwhile.
+// slow is a log that is answered late and appended to by another relay in the meantime.
 type slow struct{ *memory }
 
 func (s slow) Append(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {
@@ -25,7 +25,7 @@ func (s slow) Append(ctx context.Context, end int64, records []*sink.Record) con
 }
 
 // A relay that was frozen in a request goes on when another one has the slot: what it knows of the log's end then is
-// right, and it may not send. Catches: an append that nobody was asked about. Seen to fail with the age of the
+// right, and it may not send. Catches: an append that no one was asked about. Seen to fail with the age of the
 // permission not looked at.
 func TestAnOldPermissionAppendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

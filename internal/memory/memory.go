@@ -31,7 +31,7 @@ type Memory struct {
 
 type block struct{ data []byte }
 
-// spare has the blocks that nobody uses, by size. What is not lent again soon is garbage.
+// spare has the blocks that no one uses, by size. What is not lent again soon is garbage.
 var spare [(lentLog - ownLog) * sizes]sync.Pool
 
 // Room is empty memory with room for so many bytes, and for nothing that was in it before. False: so many are not kept.
@@ -61,7 +61,7 @@ func (m *Memory) Held() int {
 	return cap(m.own)
 }
 
-// Freed is the memory for the next event: what was lent is given back, so nobody may look at it any more.
+// Freed is the memory for the next event: what was lent is given back, so no one may look at it any more.
 func (m *Memory) Freed() Memory {
 	m.giveBack()
 	return Memory{own: m.own}

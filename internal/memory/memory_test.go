@@ -25,7 +25,7 @@ func TestBlocksHaveTheRoomThatIsAskedFor(t *testing.T) {
 }
 
 // Breaks it catches: two events in the same memory; memory of a large event that a free delivery keeps; memory that is
-// made anew when there is some. Seen to fail with lent memory given back and kept.
+// made again when there is some. Seen to fail with lent memory given back and kept.
 func TestWhatIsLentHasOneUser(t *testing.T) {
 	property := func(sizes []uint32) bool {
 		used := map[*byte]bool{}

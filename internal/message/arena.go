@@ -7,7 +7,7 @@ const (
 )
 
 // arena is memory, in chunks, for what is built of one event after another. What was placed stays valid as long as
-// somebody refers to it; a chunk that nobody refers to is garbage.
+// someone refers to it; a chunk that no one refers to is garbage.
 type arena struct {
 	chunk []byte
 	mark  []byte // chunk as it was before the current event

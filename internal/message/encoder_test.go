@@ -363,8 +363,8 @@ func TestLaterEventsNeverOverwriteEarlierOnes(t *testing.T) {
 	}
 }
 
-// Break it catches: anything on the path of every event that allocates, such as a topic or key rendered anew. The
-// buffer for keys and headers is one allocation for more than a hundred events. Seen to fail with a key rendered anew.
+// Break it catches: anything on the path of every event that allocates, such as a topic or key rendered again. The
+// buffer for keys and headers is one allocation for more than a hundred events. Seen to fail with a key rendered again.
 func TestRoutingDoesNotAllocate(t *testing.T) {
 	for _, topic := range []string{"outbox.event.{aggregate_type}", "{aggregate_type}.{event_type}", "all"} {
 		r := newRouted(t, func(c *config.Config) {

@@ -12,8 +12,8 @@ import (
 )
 
 // Breaks it catches: a panic or an endless validation that ends more than its own event, a reason without the code, a
-// stack that nobody sees. Seen to fail (a panic) without the recover in Encode, and without the one in Copy; also with
-// nobody told of the panic, and with its reason without the code.
+// stack that no one sees. Seen to fail (a panic) without the recover in Encode, and without the one in Copy; also with
+// no one told of the panic, and with its reason without the code.
 func TestAPanicCostsItsOwnEventOnly(t *testing.T) {
 	r := newRouted(t, nil)
 	r.hooks.Misfit = func(_, payload []byte) string {

@@ -52,7 +52,7 @@ func TestKeptEventsOutliveTheBufferTheyCameIn(t *testing.T) {
 				payload := `"` + strings.Repeat("x", i*i/3) + `"` // up to 30 kB, so some memory is lent
 				plain[i] = &carried{event: anEvent()}
 				plain[i].event.Payload = []byte(payload)
-				if reason := r.route(plain[i]); reason != nil { // in the arena for good
+				if reason := r.route(plain[i]); reason != nil { // in the arena permanently
 					t.Fatal(reason)
 				}
 				kept[i] = &carried{}
@@ -94,7 +94,7 @@ func TestVeryLargeEventsStayWhereTheyCame(t *testing.T) {
 }
 
 // Break it catches: memory allocated per event although the delivery has been used before. Seen to fail with memory
-// made anew when there is enough.
+// made again when there is enough.
 func TestKeepAllocatesNothingForAUsedDelivery(t *testing.T) {
 	r, d := newRouted(t, nil), &carried{}
 	for _, size := range []int{100, 10_000} {

@@ -73,7 +73,7 @@ func (once) NoRetry() bool { return true }
 // pingNodes asks each master whether it is there. One that answers is enough: the others are the trouble of the keys
 // that they have.
 func (s *Server) pingNodes(ctx context.Context) error {
-	s.cluster.ReloadState(ctx) // a master that is frozen points to nobody
+	s.cluster.ReloadState(ctx) // a master that is frozen points to no one
 	ctx, cancel := context.WithTimeout(ctx, s.config.DialTimeout)
 	defer cancel()
 	var answered atomic.Bool

@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// keepPatience is how long replicas may take to have what was appended. What takes longer is asked for again.
+// keepPatience bounds how long replicas may take to have what was appended. What takes longer is asked for again.
 const keepPatience = time.Second
 
 // Keeps reports whether replicas must have what counts as written.

@@ -162,7 +162,7 @@ func (s *Settler) Resume(until time.Time) {
 }
 
 // WithBreaker calls f with the halt that the breaker is the cause of, nil when it is not open. The breaker neither
-// opens nor closes meanwhile.
+// opens nor closes in the meantime.
 func (s *Settler) WithBreaker(f func(tripped *halt.Error)) {
 	b := s.breaker
 	b.mu.Lock()

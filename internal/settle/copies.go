@@ -20,7 +20,7 @@ const (
 
 // copies sends dead letters to dlq.topic before they are written to the table. An event is terminal by its row, so
 // when the process dies in between, the event comes again, dies again and is copied again: a copy can be there twice,
-// and none is missing. A copy belongs to no lane, and the trouble of its topic is nobody else's.
+// and none is missing. A copy belongs to no lane, and the trouble of its topic is no one else's.
 //
 // It belongs to the settler's goroutine.
 type copies struct {

@@ -16,7 +16,7 @@ const (
 	// refuses is no flood.
 	readyMost = 16
 	// waitingMost is how many events that cannot be messages may wait for their dead letters: they take no place in
-	// the sink's window, and the table may refuse them for as long as nobody repairs it.
+	// the sink's window, and the table may refuse them for as long as no one repairs it.
 	waitingMost = 1000
 )
 
@@ -45,7 +45,7 @@ const refusedDeadLetter = "dead_letter_row"
 // stuckPause is the pause between two tries of dead letters that the table refuses.
 const stuckPause = time.Second
 
-// refused keeps a dead letter that the table does not take, with its lane, until somebody repairs the table.
+// refused keeps a dead letter that the table does not take, with its lane, until someone repairs the table.
 func (dead *deadLetters) refused(w deadWritten) {
 	dead.stuck = append(dead.stuck, w.d)
 	dead.again = time.Now().Add(stuckPause)

@@ -14,7 +14,7 @@ import (
 // Delivery is one event from the moment it is decoded until its outcome is settled. It is the record's Owner.
 //
 // The dispatcher fills it before Submit; after that the settler owns it, except for the fields under the registry's
-// mu. When it is terminal it is used anew for another event, and so are its bytes: nobody may keep a slice of them.
+// mu. When it is terminal it is used again for another event, and so are its bytes: no one may keep a slice of them.
 type Delivery struct {
 	Record sink.Record
 
@@ -38,7 +38,7 @@ type Delivery struct {
 	Committed int64 // of an event that the stream brought: when, by the server's clock; 0: unknown
 
 	Txn        *offsets.Txn    // its ledger entry, nil for a row of a catch-up; this and what follows: by Registry.mu
-	Ledger     *offsets.Ledger // the one that txn belongs to; that of an ended session is counted down in vain
+	Ledger     *offsets.Ledger // the one that txn belongs to; that of an ended session is counted down without success
 	prev, next *Delivery       // in the registry's list of what is in flight
 	admitted   bool            // in flight, not terminal
 }
@@ -104,7 +104,7 @@ type Registry struct {
 	late   int      // of those, rows that the reconciler found; parked ones that come back apart
 	free   []*Delivery
 	low    int           // the fewest that were free since the last trim
-	empty  chan struct{} // closed when count fell to zero; nil when nobody waits
+	empty  chan struct{} // closed when count fell to zero; nil when no one waits
 }
 
 func newRegistry() *Registry {
@@ -195,7 +195,7 @@ func (g *Registry) trims(ctx context.Context) {
 	}
 }
 
-// trim lets go of the free deliveries that nobody has used since the last trim.
+// trim lets go of the free deliveries that no one has used since the last trim.
 func (g *Registry) trim() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -84,8 +84,8 @@ func TestForgottenEventsAreNeverConfirmed(t *testing.T) {
 	}
 }
 
-// Breaks it catches: free deliveries that are given up while events still flow, so that all are made anew after each
-// moment in which nothing is in flight; and those of a burst that are kept for ever. Seen to fail with a trim of
+// Breaks it catches: free deliveries that are given up while events still flow, so that all are made again after each
+// moment in which nothing is in flight; and those of a burst that are kept forever. Seen to fail with a trim of
 // whatever is free, and with none.
 func TestFreeDeliveriesAreKeptWhileTheyAreUsed(t *testing.T) {
 	g, l := newRegistry(), offsets.New(100)

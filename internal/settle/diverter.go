@@ -14,11 +14,11 @@ const (
 	// took: with thousands of topics it holds the sink's lock for long.
 	diverterTick  = 250 * time.Millisecond
 	diverterShare = 4
-	// topicPatience is how long a topic may be in trouble before its events are parked: longer than a leader election
+	// topicPatience bounds how long a topic may be in trouble before its events are parked: longer than a leader election
 	// or a topic that is being created takes, shorter than it takes to fill the window at a usual rate.
 	topicPatience = 2 * time.Second
 
-	// othersWell is how long ago another partition may have taken a batch to show that not everything is in trouble.
+	// othersWell bounds how long ago another partition may have taken a batch to show that not everything is in trouble.
 	// The window may be full of the troubled one's events by then, so that no other has had its turn since.
 	othersWell = time.Minute
 )

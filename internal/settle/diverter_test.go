@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Break it catches: a reason that grows with each restart, or that is nobody's. Seen to fail with what was added before
+// Break it catches: a reason that grows with each restart, or that is no one's. Seen to fail with what was added before
 // kept, with the code kept, and with "events were parked for it before this start", which names no cause and no remedy.
 func TestReasonFromBeforeAStartIsSaidOnce(t *testing.T) {
 	const why = "topic t does not exist"

@@ -82,7 +82,7 @@ func TestLaneIsNotHandedBackOverAnEventParkedSinceItWasRead(t *testing.T) {
 	b.answer()
 	b.wantHeldLanes(1)
 	b.wantAsked(1) // again, at once: nothing else would wake the lane
-	b.answer()     // somebody discarded it
+	b.answer()     // someone discarded it
 	b.wantHeldLanes(0)
 	b.wantAsked(0)
 }

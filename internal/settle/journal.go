@@ -14,7 +14,7 @@ import (
 
 const (
 	// journalGap is the least time between two journal transactions while events keep coming. Confirming a few
-	// milliseconds later costs nobody anything; a commit per event would cost the database a flush each.
+	// milliseconds later costs no one anything; a commit per event would cost the database a flush each.
 	journalGap = 25 * time.Millisecond
 	// journalEarly is how many outcomes do not wait for the gap; a share of what may be unrecorded or in flight, if
 	// that is less, or waiting would hold up the sink. A COPY costs the server as much by itself as a thousand rows.
@@ -76,7 +76,7 @@ func (j *journal) issue() {
 	j.pending, j.issued = j.newJob(), time.Now()
 }
 
-// wait is how long the pending rows may still wait for company; an hour when there are none. While a journal
+// wait bounds how long the pending rows may still wait for company; an hour when there are none. While a journal
 // transaction is under way they wait longer: one after it costs the server less than one beside it, unless it is
 // slow.
 func (j *journal) wait() time.Duration {

@@ -82,7 +82,7 @@ func (l *lanes) published(d *Delivery) {
 
 func (l *lanes) rejected(d *Delivery) {
 	if d.Record.Key == nil {
-		return // a lane of its own: nobody waits for it
+		return // a lane of its own: no one waits for it
 	}
 	la := l.of(d)
 	l.result(d, la)

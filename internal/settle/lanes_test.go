@@ -128,7 +128,7 @@ func (b *laneBench) wantHeld(want int) {
 }
 
 // Breaks it catches: followers that go out before the dead letter is committed, out of order, or never; a lane that
-// is not released, so that everything later takes the detour for ever. Seen to fail with the dead letter not waited
+// is not released, so that everything later takes the detour forever. Seen to fail with the dead letter not waited
 // for.
 func TestFollowersGoOutInOrderAfterTheDeadLetterIsCommitted(t *testing.T) {
 	b := newLaneBench(t)
@@ -149,7 +149,7 @@ func TestFollowersGoOutInOrderAfterTheDeadLetterIsCommitted(t *testing.T) {
 }
 
 // Break it catches: a release that needs a follower's result to know the lane's generation: the lane would be held
-// for ever. Seen to fail with dead letters not counted.
+// forever. Seen to fail with dead letters not counted.
 func TestDeadEventWithoutFollowersLeavesNoHeldLane(t *testing.T) {
 	b := newLaneBench(t)
 	b.submit("a:bad1")

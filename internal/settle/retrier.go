@@ -12,7 +12,7 @@ const (
 	dueLanes     = 2000                   // due lanes that are looked for at once, beside those that move already
 	retrierPause = 100 * time.Millisecond // between two looks while something is due or retries may not begin yet
 	retrierLook  = 5 * time.Second        // between two looks, at most, while anything is parked
-	tidyEvery    = 30 * time.Second       // between two looks for lanes that nobody would wake
+	tidyEvery    = 30 * time.Second       // between two looks for lanes that no one would wake
 
 	// portionRows and portionBytes bound what is read of a lane at once, topicBytes what is read of a topic's lanes
 	// and has no outcome: retries take no notice of the sink's window. It is per topic, so that one in trouble stops

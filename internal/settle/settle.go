@@ -16,7 +16,7 @@
 //	retrier      reads parked events that are due, for the loop (retrier.go)
 //	diverter     looks for topics in trouble (diverter.go)
 //	breaker      commits that the breaker opened or closed, and probes (breaker.go)
-//	trims        gives memory that nobody uses to the garbage collector (delivery.go)
+//	trims        gives memory that no one uses to the garbage collector (delivery.go)
 //
 // Tested in fake time on a made-up store, by its promises and not file by file, and by the simulator.
 package settle

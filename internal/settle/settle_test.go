@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// nobody is a host without a session, and a meter that counts nothing.
+// no one is a host without a session, and a meter that counts nothing.
 type nobody struct{}
 
 func (nobody) Owner() Session                                        { return nil }
@@ -34,7 +34,7 @@ func (nobody) Uncopied()                                             {}
 func (nobody) Works()                                                {}
 func (nobody) Waits()                                                {}
 
-// deaf is nobody as a meter: Died means two things.
+// deaf is no one as a meter: Died means two things.
 type deaf struct{ nobody }
 
 func (deaf) Died(outbox.ErrorClass) {}

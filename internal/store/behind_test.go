@@ -44,7 +44,7 @@ const parkedPlaces = `SELECT coalesce(string_agg(position_order::text, ' ' ORDER
 // Breaks caught: dead letters of a key that are published though the one in front of them, replayed with them, died
 // again; one of another key, without a key, in front of it, or that is published once more and no dead letter, taken
 // back with them; one that is taken back and lost; an outcome that says of them that they died again; a replay that is
-// begun anew after a crash and sends them after all; an outbox row that goes on saying that its event is tried
+// begun again after a crash and sends them after all; an outbox row that goes on saying that its event is tried
 // again. Seen to fail with nothing taken back, with what rows show left as it was, with the place, the key and
 // the dead letter not asked for, and with the letters of the request taken again.
 func TestReplayedDeadLettersStayBehindOneThatDiesAgain(t *testing.T) {

@@ -40,7 +40,7 @@ func TestTheLongestDueLanesComeFirstAndNoMoreThanAskedFor(t *testing.T) {
 }
 
 // Breaks caught: a dead letter, or an event that is parked and journaled, that is written once more: what another
-// relay wrote meanwhile would end the transaction. Seen to fail without ON CONFLICT in either statement.
+// relay wrote in the meantime would end the transaction. Seen to fail without ON CONFLICT in either statement.
 func TestWhatIsWrittenAlreadyIsLeftAsItIs(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))

@@ -152,7 +152,7 @@ func TestCatchUpGivesEachUnrecordedRowOnceInOrder(t *testing.T) {
 			got = append(got, strings.TrimLeft(string(row.Event.ID[24:]), "0"))
 			after = row.Row
 		}
-		if page == 0 { // recorded meanwhile
+		if page == 0 { // recorded in the meantime
 			must(t, "settle", s.Settle(t.Context(), published(5, uuid), nil))
 		}
 	}
@@ -170,7 +170,7 @@ func TestCatchUpGivesEachUnrecordedRowOnceInOrder(t *testing.T) {
 }
 
 // Breaks caught: a start after a crash late in a long list whose first page looks at all that is recorded by then in
-// one statement, which ends by its time-out and begins again for ever; a list that is taken for done where so many rows
+// one statement, which ends by its time-out and begins again forever; a list that is taken for done where so many rows
 // in a row are recorded, or gone. Seen to fail so.
 func TestCatchUpGoesOnBehindManyRecordedRows(t *testing.T) {
 	pg := harness.Postgres(t)

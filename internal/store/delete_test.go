@@ -82,7 +82,7 @@ func TestAStepThatRemovesNothingIsNotTheLast(t *testing.T) {
 }
 
 // Where rows are marked, a retention deletes those that are, and no others. Seen to fail with batches taken that are
-// not marked (their rows then stay for ever), and with rows deleted whatever they say.
+// not marked (their rows then stay forever), and with rows deleted whatever they say.
 func TestRetentionDeletesOnlyWhatIsMarked(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)
@@ -104,9 +104,9 @@ func TestRetentionDeletesOnlyWhatIsMarked(t *testing.T) {
 	wantDeleted("all were marked, and one mark was taken away", 9)
 }
 
-// Break caught: rows that were there before the first start, which nobody asked the relay to publish, deleted with
-// those that it has: pruning keeps their journal rows, and noted them anew as rows that are to be deleted. Seen to
-// fail so, and with everything that the pruner notes anew taken for the baseline.
+// Break caught: rows that were there before the first start, which no one asked the relay to publish, deleted with
+// those that it has: pruning keeps their journal rows, and noted them again as rows that are to be deleted. Seen to
+// fail so, and with everything that the pruner notes again taken for the baseline.
 func TestDeleteSparesTheBaselineAlsoAfterThePruner(t *testing.T) {
 	pg := harness.Postgres(t)
 	c := usual(t, pg)

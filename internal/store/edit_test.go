@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks it catches: an edit that is not what is sent; one that nobody can trace, or take back; a change without its
+// Breaks it catches: an edit that is not what is sent; one that no one can trace, or take back; a change without its
 // replay, or a replay without its change. Seen to fail with the replay asked for in a transaction of its own that
 // fails, with the former payload not kept, and with the headers left as they were.
 func TestAnEditedDeadLetterIsReplayedAsItWasEdited(t *testing.T) {

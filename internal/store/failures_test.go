@@ -194,7 +194,7 @@ CREATE TRIGGER die AFTER UPDATE ON outbox_events FOR EACH ROW EXECUTE FUNCTION d
 	show(t, "both are shown", s.ShowDead, 0, 0)
 }
 
-// Break it catches: a note of what was shown that waits for somebody who holds the dead letter or the parked event, and
+// Break it catches: a note of what was shown that waits for someone who holds the dead letter or the parked event, and
 // fails. Seen to fail without SKIP LOCKED, and without the lock.
 func TestNotesOfWhatIsShownWaitForNobody(t *testing.T) {
 	pg := harness.Postgres(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// fencedMethods write only as long as nobody else has taken over, or say what the owner may send.
+// fencedMethods write only as long as no one else has taken over, or say what the owner may send.
 var fencedMethods = []string{
 	"SnapshotCatchUp", "Settle of a dead letter", "FinishCatchUp", "AddTopics", "SaveOffsets", "SaveProgress", "Park",
 	"MakeDue", "WakeHeads", "RetryLater",

@@ -27,7 +27,7 @@ GRANT ALL ON ALL TABLES IN SCHEMA public TO `+role)
 	return c, role
 }
 
-// Breaks caught: a role that sees or changes other rows than there are, and nobody notices: marks change nothing, a
+// Breaks caught: a role that sees or changes other rows than there are, and no one notices: marks change nothing, a
 // catch-up after a lost slot finds nothing to publish. Each of these was taken for a table without rows. Seen to fail
 // with each of the conditions on policies and rules left out, and with row_security left to the role.
 func TestWhatHidesRowsIsRefusedWithItsRepair(t *testing.T) {

@@ -35,7 +35,7 @@ func TestCatchUpOfALostSlotBeginsOnlyWhileItIsLost(t *testing.T) {
 	}
 }
 
-// Break caught: a slot that is there and has lost its WAL, and that nobody takes for lost. Seen to fail with what
+// Break caught: a slot that is there and has lost its WAL, and that no one takes for lost. Seen to fail with what
 // became of its WAL not looked at.
 func TestCatchUpBeginsForASlotThatIsThereAndLost(t *testing.T) {
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"max_slot_wal_keep_size": "1MB"}})

@@ -72,7 +72,7 @@ func TestMirrorFindsALockedRowAlsoWhereAnotherIDHasTwo(t *testing.T) {
 }
 
 // Break caught: without the check of the writers' transactions the step finds no row to mark, takes the batch for done,
-// and the row stays unpublished for ever: under synchronous replication the stream is ahead of what is visible. Seen to
+// and the row stays unpublished forever: under synchronous replication the stream is ahead of what is visible. Seen to
 // fail with the writers' transactions not waited for.
 func TestMirrorWaitsForRowsThatAreNotVisibleYet(t *testing.T) {
 	pg := harness.Postgres(t)

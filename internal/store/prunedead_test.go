@@ -143,7 +143,7 @@ func TestPruneRequestsKeepsWhatIsOpenOrNeeded(t *testing.T) {
 	}
 }
 
-// Break caught: pruning that waits for a dead letter that somebody else holds, or gives up the others. Seen to fail
+// Break caught: pruning that waits for a dead letter that someone else holds, or gives up the others. Seen to fail
 // without SKIP LOCKED, and without the lock.
 func TestPruneDeadPassesOverWhatIsHeld(t *testing.T) {
 	pg := harness.Postgres(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks caught: a round that reads the whole outbox or the whole journal, which nobody notices before they are large.
+// Breaks caught: a round that reads the whole outbox or the whole journal, which no one notices before they are large.
 // Seen failing with the anti joins of unrecordedWhen (it hashed the journal), and with a cast of created_at.
 func TestReconcilerReadsRangesOnly(t *testing.T) {
 	for _, index := range []string{"brin", "btree"} {
@@ -225,7 +225,7 @@ func vacuumSlowly(t *testing.T, pg *harness.PG) (end func()) {
 	}
 }
 
-// Break caught: a prepared transaction that its coordinator has forgotten, and that nobody names while marks wait for
+// Break caught: a prepared transaction that its coordinator has forgotten, and that no one names while marks wait for
 // it. Seen to fail with prepared ones left out, with the age not looked at, and with a name that is not quoted in
 // what ends it.
 func TestForgottenPreparedTransactionIsNamedWithWhatEndsIt(t *testing.T) {

@@ -61,7 +61,7 @@ func replayAll(t *testing.T, s *store.Store, r *store.Request, portion int) (par
 }
 
 // Breaks caught: an event that comes back with other bytes or at another place than it had (payload, headers, time,
-// position, key); attempts that are not counted anew; a replay that does not say that it is one. Seen to fail with
+// position, key); attempts that are not counted again; a replay that does not say that it is one. Seen to fail with
 // attempts kept.
 func TestReplayParksTheEventAsItWas(t *testing.T) {
 	for _, payloadType := range []string{"jsonb", "bytea", "text"} {
@@ -99,7 +99,7 @@ func TestReplayParksTheEventAsItWas(t *testing.T) {
 }
 
 // Breaks caught: portions that skip or repeat a row, or that are not in the order of positions; a replay that takes
-// what died after it was asked for; one that is begun anew and does something twice; progress that does not say the
+// what died after it was asked for; one that is begun again and does something twice; progress that does not say the
 // truth. Seen to fail with what died later taken too.
 func TestReplayInPortionsIsResumedWhereItWas(t *testing.T) {
 	pg := harness.Postgres(t)

@@ -148,7 +148,7 @@ func TestAnEventIsParkedWhateverHadItsIDBefore(t *testing.T) {
 }
 
 // Breaks caught: a dead letter that is dropped because there is one of another event with its id; one that takes the
-// place of another that nobody has looked at; a replay that closes a dead letter because of what another event with its
+// place of another that no one has looked at; a replay that closes a dead letter because of what another event with its
 // id has in the journal. Seen to fail with conflicts left as they are, and with the replay by ids alone.
 func TestADeadLetterIsKeptWhateverHadItsIDBefore(t *testing.T) {
 	pg := harness.Postgres(t)

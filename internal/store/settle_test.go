@@ -252,7 +252,7 @@ func TestSettleDoesNotWaitForALockOnTheOutbox(t *testing.T) {
 	}
 }
 
-// Break caught: a settle that waits for a lock on the journal for ever.
+// Break caught: a settle that waits for a lock on the journal forever.
 func TestSettleGivesUpOnALockOfTheJournalAsTransient(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := registered(t, usual(t, pg))

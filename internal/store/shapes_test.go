@@ -324,7 +324,7 @@ func TestCheckExpressionsNamesEveryKeyThatIsWrong(t *testing.T) {
 	}
 }
 
-// Break caught: a view made of an expression that nobody has looked at, by a protocol that takes several statements.
+// Break caught: a view made of an expression that no one has looked at, by a protocol that takes several statements.
 // Seen to fail with Migrate that does not look at them.
 func TestMigrateMakesNothingWithAWrongExpression(t *testing.T) {
 	for _, table := range []string{"", `CREATE TABLE outbox_events (id uuid PRIMARY KEY, aggregate_type text,

@@ -64,7 +64,7 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 func (s *Store) Close() { s.db.Close() }
 
 // Locate tells where each event is, in words: by what the tables know, and by what a relay had in flight before they
-// are asked, so that an event that settles meanwhile is seen in one of the two.
+// are asked, so that an event that settles in the meantime is seen in one of the two.
 func (s *Store) Locate(ctx context.Context, ids []string, inFlight map[string]FoundInTransit) ([]Found, error) {
 	found, err := s.Find(ctx, ids)
 	if err != nil {

@@ -39,7 +39,7 @@ func open(t testing.TB, c store.Config) *store.Store {
 	return s
 }
 
-// registered is a store whose tables exist and whose slot has a state; nobody has taken it over.
+// registered is a store whose tables exist and whose slot has a state; no one has taken it over.
 func registered(t testing.TB, c store.Config) *store.Store {
 	t.Helper()
 	s := open(t, c)
@@ -75,7 +75,7 @@ WHERE NOT EXISTS (SELECT 1 FROM pg_replication_slots WHERE slot_name = '%[1]s')`
 	return conn
 }
 
-// walsender streams from the slot under the settings that the replication session pins; nobody reads it here.
+// walsender streams from the slot under the settings that the replication session pins; no one reads it here.
 func walsender(t testing.TB, pg *harness.PG, slot string) *pgconn.PgConn {
 	t.Helper()
 	u, err := url.Parse(pg.URL)

@@ -48,7 +48,7 @@ func TestTakeOverNeedsTheSlotToBeHeldByOurConnection(t *testing.T) {
 	}
 }
 
-// Break caught: a lease that is lost while the takeover waits for a fenced write, and that nobody looks at again.
+// Break caught: a lease that is lost while the takeover waits for a fenced write, and that no one looks at again.
 // Seen to fail with `EXISTS (SELECT 1 FROM pg_replication_slots …)` of the second statement replaced by true.
 func TestTakeOverFailsWhenTheSlotIsLostOnTheWay(t *testing.T) {
 	pg := harness.Postgres(t)

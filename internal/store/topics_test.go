@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks caught: a topic that begins anew when it is added again (its tail would be read from a later moment), an
+// Breaks caught: a topic that begins again when it is added again (its tail would be read from a later moment), an
 // offset that is not updated, another slot's topics. Seen to fail with the topic's own row taken for a partition.
 func TestTailsBeginWhereTheOffsetsWereSaved(t *testing.T) {
 	pg := harness.Postgres(t)

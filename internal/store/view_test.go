@@ -46,7 +46,7 @@ INSERT INTO "Out" VALUES (1, 'made', 'acme', 17, '{}', '2026-01-02 03:04:05', no
 }
 
 // The application changes its table as it likes. Breaks it catches: a view that stands in the way of its migrations, or
-// fails after them, or costs a look into every payload when nobody asks what an event is. Seen to fail with the columns
+// fails after them, or costs a look into every payload when no one asks what an event is. Seen to fail with the columns
 // named in the view.
 func TestStatusViewStaysOutOfTheApplicationsMigrations(t *testing.T) {
 	pg := harness.Postgres(t)
@@ -268,7 +268,7 @@ func TestIDsBecomeBigintAsThePageSays(t *testing.T) {
 	if got := pg.Query(t, viewed+"outbox_events_status"); got != want+", "+want {
 		t.Errorf("got %s, want two of %s", got, want)
 	}
-	// Without the page, where somebody has widened the column of a view that was made again by hand.
+	// Without the page, where someone has widened the column of a view that was made again by hand.
 	pg.Exec(t, `DROP VIEW outbox_events_status; CREATE VIEW outbox_events_status AS SELECT id::int, payload::text FROM
  outbox_events JOIN cdc_relay_journal j ON j.event_id = id`)
 	must(t, "make the view again", s.MakeView(t.Context()))

@@ -184,13 +184,13 @@ func Classify(err error) Class { return record.Classify(err) }
 // IsTransient reports whether the same call may succeed later without anybody changing the relay's set-up.
 func IsTransient(err error) bool { return record.IsTransient(err) }
 
-// IsLock reports whether another session stood in the way, and will not for ever.
+// IsLock reports whether another session stood in the way, and will not forever.
 func IsLock(err error) bool { return record.IsLock(err) }
 
 // IsAboutRows reports whether Postgres refuses what is in a row, so that other rows of the same statement may be taken.
 func IsAboutRows(err error) bool { return record.IsAboutRows(err) }
 
-// IsShutdown reports whether the server ends this session or lets nobody in, as it does when it shuts down.
+// IsShutdown reports whether the server ends this session or lets no one in, as it does when it shuts down.
 func IsShutdown(err error) bool { return record.IsShutdown(err) }
 
 // IsDenied reports whether Postgres refused something for want of a privilege.

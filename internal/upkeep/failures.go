@@ -39,7 +39,7 @@ func (k *Keeper) Failures(ctx context.Context) {
 	if k.c.Outbox.RetrySet != "" {
 		kinds = append(kinds, &showing{step: k.tables.ShowRetried, limit: failureStep})
 	}
-	for i := 0; len(kinds) > 0; i++ { // by turns
+	for i := 0; len(kinds) > 0; i++ { // alternately
 		s := kinds[i%len(kinds)]
 		if !sleep(ctx, time.Until(s.next)) {
 			return

@@ -31,7 +31,7 @@ func (k *Keeper) Retention(ctx context.Context) {
 	}
 }
 
-// Prune prunes the journal, dead letters that somebody has resolved, and requests that are done: rows that are older
+// Prune prunes the journal, dead letters that someone has resolved, and requests that are done: rows that are older
 // than their retention and that nothing needs any more.
 func (k *Keeper) Prune(ctx context.Context) {
 	for sleep(ctx, cleanEvery) {

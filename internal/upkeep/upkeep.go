@@ -31,7 +31,7 @@ type Host interface {
 	Active() bool              // it streams
 	Behind() bool              // events wait, in the WAL, for the sink or for Postgres: they go first
 	Progress() <-chan struct{} // gets a token when something was journaled
-	// Owner is who holds the slot now, nobody included: it is told the outcome of the call that begins now.
+	// Owner is who holds the slot now, no one included: it is told the outcome of the call that begins now.
 	Owner() (told func(error))
 	Marked(rows int)                  // so many rows were marked or deleted, as they should
 	CannotMark(err error) (news bool) // they were not; not news: it was said lately

@@ -67,8 +67,8 @@ func (h *host) Owner() func(error) {
 }
 
 // Breaks it catches: a mirror that costs events their turn, one that they put off without end, one that asks an idle
-// database, or that stops for good at an error or without the slot. Seen to fail without the look whether events wait,
-// without the bound of the wait, with a look at each rest, and with an error that ends the loop.
+// database, or that stops permanently at an error or without the slot. Seen to fail without the look whether events
+// wait, without the bound of the wait, with a look at each rest, and with an error that ends the loop.
 func TestMirrorYieldsToEventsAndRestsWhenAllIsMarked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())

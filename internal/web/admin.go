@@ -109,7 +109,7 @@ func handler(g guard, r *relay.Relay, live live) http.Handler {
 	})
 	ready := func(w http.ResponseWriter, req *http.Request) {
 		st := r.Status()
-		// With ?degraded it is for alerts; without, for what routes and restarts, which could mend nothing.
+		// With ?degraded it is for alerts; without, for what routes and restarts, which could fix nothing.
 		ok := st.Ready && (len(st.Degraded) == 0 || !req.URL.Query().Has("degraded"))
 		answer(w, statusCode(ok), map[string]any{
 			"ready": st.Ready, "role": st.Role, "state": st.State, "reasons": st.Reasons, "degraded": st.Degraded,
@@ -154,10 +154,10 @@ func answer(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(text, '\n')) // the client is gone: nobody to tell
+	_, _ = w.Write(append(text, '\n')) // the client is gone: no one to tell
 }
 
-// isLoopback says whether only this machine reaches the address.
+// isLoopback reports whether only this machine reaches the address.
 func isLoopback(a net.Addr) bool {
 	tcp, is := a.(*net.TCPAddr)
 	return is && tcp.IP.IsLoopback()

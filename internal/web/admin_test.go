@@ -252,7 +252,7 @@ var beside = []string{"outbox_headers_shadowed_total", "outbox_dlq_uncopied_tota
 var sample = regexp.MustCompile(`^([a-z_]+)\{([^}]*)\} `)
 
 // Breaks it catches: a metric that is renamed, changes its type, loses the label service or is missing although it is
-// promised; a new one that nobody wrote down; a label whose values come from event data.
+// promised; a new one that no one wrote down; a label whose values come from event data.
 func TestMetricsAreThoseThatDashboardsRelyOn(t *testing.T) {
 	t.Parallel()
 	s, run := newSite(t)
@@ -309,7 +309,7 @@ func ours(name string) bool {
 	return strings.HasPrefix(name, "outbox_") || strings.HasPrefix(name, "cdc_") || strings.HasPrefix(name, "kafka_")
 }
 
-// Breaks it catches: a path that answers what nobody asked, a method that could change something, answers that a
+// Breaks it catches: a path that answers what no one asked, a method that could change something, answers that a
 // browser may guess at or keep.
 func TestOnlyKnownPathsAndReadingMethods(t *testing.T) {
 	t.Parallel()

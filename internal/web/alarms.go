@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// alarms lists what topics lost or moved: what nobody has acknowledged, or all.
+// alarms lists what topics lost or moved: what no one has acknowledged, or all.
 func (l lists) alarms(w http.ResponseWriter, req *http.Request) {
 	q := query{values: req.URL.Query()}
 	state := q.take("state")

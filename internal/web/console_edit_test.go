@@ -71,8 +71,8 @@ func TestConsoleEditsDeadLetters(t *testing.T) {
 	b.atEachWidth("edited")
 }
 
-// What somebody edits is all that changes. Breaks it catches: line breaks that a field of a page has made its own, in a
-// payload that nobody or that somebody changed; a payload larger than a request that keeps its headers from being
+// What someone edits is all that changes. Breaks it catches: line breaks that a field of a page has made its own, in a
+// payload that no one or that someone changed; a payload larger than a request that keeps its headers from being
 // edited; an edit offered for a payload that a page cannot show, and would empty; a number among the headers that the
 // browser has rounded. Seen to fail with the payload always sent, with the line breaks of the field, with a payload
 // that is no text taken for none, and with the headers as the browser read them.

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// By keys alone somebody asks where events are. Breaks caught: a page that does not open, an answer that is not shown
+// By keys alone someone asks where events are. Breaks caught: a page that does not open, an answer that is not shown
 // or is another event's, an aggregate that is looked for as an id, a link to a queue that shows none, as queues are
 // listed by their first events. Seen to fail with the texts of the answer left out, with the slash of an aggregate not
 // looked at, and with the link by the event's own id.

@@ -11,7 +11,7 @@ import (
 )
 
 // Two dead letters are replayed: one is repaired, of the other nothing is. Breaks it catches: a console that says of a
-// replay that it is requested, and never that an event died again, and why; an outcome that is forgotten when somebody
+// replay that it is requested, and never that an event died again, and why; an outcome that is forgotten when someone
 // looks at another page, or that a person cannot put away. Seen to fail with the request not followed, and with an
 // outcome of the page instead of its own.
 func TestConsoleTellsWhatBecameOfAReplay(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// choose focuses the element and presses the key of Enter, as somebody without a mouse does.
+// choose focuses the element and presses the key of Enter, as someone without a mouse does.
 func (b *tab) choose(selector string) {
 	b.t.Helper()
 	b.wait(selector+" is there", fmt.Sprintf("document.querySelector(%q) !== null", selector))

@@ -32,7 +32,7 @@ func outcomeSays(text string) string {
 	return fmt.Sprintf(`document.querySelector(".outcome").innerText.includes(%q)`, text)
 }
 
-// By the tab key, the space bar, Enter and Escape alone somebody logs in, and replays, discards and finds. Breaks it
+// By the tab key, the space bar, Enter and Escape alone someone logs in, and replays, discards and finds. Breaks it
 // catches: an action that keys do not reach, a focus that is not seen, leaves a dialog or is lost behind one; a session
 // that a reload ends, that is asked for twice, or does not name the person; an action on all that match that takes what
 // came after the count, or says nothing where it did less. Seen to fail with outlines taken away, with dialogs that are
@@ -139,7 +139,7 @@ const turned = `[...document.querySelectorAll("main *, dialog *")].filter((n) =>
 
 // Breaks it catches: a text that becomes code on the page, turns around what stands beside it, or is not quoted in the
 // command that it offers for a shell; a button that copies another text; a pause, a resumption or an acknowledgement
-// that is asked for without a note, or not shown; a focus that is lost where what had it is drawn anew. Seen to fail
+// that is asked for without a note, or not shown; a focus that is lost where what had it is drawn again. Seen to fail
 // with texts set as HTML, with the words of commands not quoted, and without what
 // gives the focus back.
 func TestConsoleShowsAndCopiesWhatItIsGivenAsText(t *testing.T) {

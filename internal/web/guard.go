@@ -37,7 +37,7 @@ func newGuard(c Config, a net.Addr) guard {
 	return guard{c, isLoopback(a), cookieName(a), new(atomic.Int64), new(attempts)}
 }
 
-// open are the paths that nobody needs a token for, on any address.
+// open are the paths that no one needs a token for, on any address.
 var open = []string{"/metrics", "/livez", "/readyz", "/healthz", "/health"}
 
 func isOpen(path string) bool { return slices.Contains(open, path) || isPage(path) }
@@ -181,7 +181,7 @@ func (g guard) identify(req *http.Request) (c caller, code int, err error) {
 	return c, http.StatusUnauthorized, errors.New("the token is missing or wrong, and no session is open: " + sendToken)
 }
 
-// refuse answers, and notes that somebody was refused.
+// refuse answers, and notes that someone was refused.
 func (g guard) refuse(w http.ResponseWriter, req *http.Request, code int, why error) {
 	now := time.Now().UnixNano()
 	if last := g.warned.Load(); now-last > int64(refusalsEvery) && g.warned.CompareAndSwap(last, now) {
@@ -232,7 +232,7 @@ func showRefusal(w http.ResponseWriter, code int, why error) {
 		"default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	w.WriteHeader(code)
 	page := strings.Replace(refusal, "{{reason}}", html.EscapeString(why.Error()), 1)
-	_, _ = io.WriteString(w, page) // the client is gone: nobody to tell
+	_, _ = io.WriteString(w, page) // the client is gone: no one to tell
 }
 
 // named reports whether the host is one by which this machine is reached at a loopback address.
@@ -249,7 +249,7 @@ func (g guard) named(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// sameOrigin reports whether a browser, if it was one, sent the request for a page of ours, or for nobody's. See
+// sameOrigin reports whether a browser, if it was one, sent the request for a page of ours, or for no one's. See
 // https://www.w3.org/TR/fetch-metadata/ and https://fetch.spec.whatwg.org/#origin-header.
 //
 // What the browser says of the site is enough: it compares the origins that it sees itself, and no page can set the

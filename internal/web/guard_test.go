@@ -320,7 +320,7 @@ func TestDeadLettersOverHTTP(t *testing.T) {
 			t.Errorf("%s: got %d %.200s, want %d", path, code, body, want)
 		}
 	}
-	s.pg.Exec(t, "UPDATE outbox_events_dlq SET headers = NULL") // as if somebody had mended them
+	s.pg.Exec(t, "UPDATE outbox_events_dlq SET headers = NULL") // as if someone had fixed them
 	if code, body, _ := closed.try("POST", "/api/v1/dlq/replay", `{"ids": ["`+id+`"]}`, "Content-Type", jsonType,
 		"Authorization", bearer); code != 202 {
 		t.Fatalf("replay: got %d %s", code, body)

@@ -90,7 +90,7 @@ func quoted(text string) string {
 }
 
 // A hostile client asks every endpoint for what it likes. Breaks it catches: an answer of 500 and above on a relay that
-// is well, whatever was sent (seen to fail with the cursor's zero byte let through), and a change that nobody chose.
+// is well, whatever was sent (seen to fail with the cursor's zero byte let through), and a change that no one chose.
 func TestNoClientMakesTheServerFail(t *testing.T) {
 	t.Parallel()
 	s, run := newSite(t)

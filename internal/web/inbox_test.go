@@ -130,7 +130,7 @@ func TestInboxOverHTTP(t *testing.T) {
 	}
 }
 
-// By keys alone somebody looks at what two consumers hold back, replays one, discards all that match, and has parked
+// By keys alone someone looks at what two consumers hold back, replays one, discards all that match, and has parked
 // events tried. Breaks it catches: a page that a phone cuts, that axe refuses or keys do not reach; a text of an event
 // that becomes code; an event of another consumer; a discard of what came after the count; numbers that stay as they
 // were; a number of a payload that the browser has rounded. Seen to fail with the consumer left out of the change, with

@@ -95,7 +95,7 @@ func (l *limits) wrap(next http.Handler) http.Handler {
 			header[name] = values
 		}
 		w.WriteHeader(a.code)
-		_, _ = w.Write(a.body.Bytes()) // the client is gone: nobody to tell
+		_, _ = w.Write(a.body.Bytes()) // the client is gone: no one to tell
 	})
 }
 

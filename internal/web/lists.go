@@ -229,7 +229,7 @@ func (q *query) limit() int {
 	return n
 }
 
-// end refuses parameters that nobody reads: a filter that is misspelt must not become the whole list.
+// end refuses parameters that no one reads: a filter that is misspelt must not become the whole list.
 func (q *query) end() error {
 	for name := range q.values {
 		if !slices.Contains(q.known, name) {

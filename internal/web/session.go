@@ -129,7 +129,7 @@ func (s sessions) register(mux *http.ServeMux) {
 
 // told is what a page may know of its session.
 type told struct {
-	Name    *string    `json:"name"` // null: nobody is logged in
+	Name    *string    `json:"name"` // null: no one is logged in
 	End     *time.Time `json:"expires_at"`
 	Changes bool       `json:"changes"` // http.token_file is set, so that things can be changed here
 }
@@ -192,7 +192,7 @@ func (s sessions) end(w http.ResponseWriter, req *http.Request) {
 }
 
 // cookie is one that no script reads and no page of another site sends. It is for TLS only where the browser came by
-// TLS, to a proxy in front: who lies about that harms nobody else.
+// TLS, to a proxy in front: who lies about that harms no one else.
 func (g guard) cookie(req *http.Request, value string, lasts time.Duration) *http.Cookie {
 	return &http.Cookie{
 		Name: g.cookieName, Value: value, Path: "/", MaxAge: int(lasts / time.Second), HttpOnly: true,

@@ -40,9 +40,9 @@ func (d *door) logIn(name string, headers ...string) (cookie string, set *http.C
 	return set.Name + "=" + set.Value, set
 }
 
-// Each row is somebody who must not be taken for a person who is logged in. Breaks it catches: any of them let in; a
+// Each row is someone who must not be taken for a person who is logged in. Breaks it catches: any of them let in; a
 // page of another origin, or of another port of this host, that changes something by the cookie that the browser adds;
-// a session that speaks for somebody else, or that a script can read. Seen to fail with the code of the cookie not
+// a session that speaks for someone else, or that a script can read. Seen to fail with the code of the cookie not
 // compared, its end not looked at, the token left out of the code, the origin of a change by cookie not asked for, and
 // with "who" of the body taken.
 func TestSessionsAreOfThoseWhoLoggedInAndOfNobodyElse(t *testing.T) {

@@ -35,7 +35,7 @@ type Plan struct {
 	Emit        string   `json:"emit,omitempty"`     // the function's name, if it was asked for
 	Proposed    []Line   `json:"proposed,omitempty"` // for the configuration, by what the outbox's columns are called
 
-	OwnOutbox bool `json:"-"` // the outbox is made, too: nobody else publishes from it
+	OwnOutbox bool `json:"-"` // the outbox is made, too: no one else publishes from it
 }
 
 // Missing finds out what is missing. It only reads.

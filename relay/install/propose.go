@@ -39,7 +39,7 @@ FROM pg_attribute a WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdroppe
 
 var literal = regexp.MustCompile(`'((?:[^']|'')*)'`)
 
-// proposals are lines for the configuration by which rows of a table that somebody else has made show what became of
+// proposals are lines for the configuration by which rows of a table that someone else has made show what became of
 // their events. They are for keys that are not set, and nothing is changed by them.
 func proposals(ctx context.Context, cfg config.Config, o store.Outbox) ([]Line, error) {
 	conn, err := store.Connect(ctx, relay.StoreConfig(cfg))

@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// Breaks it catches: a proposal that the table does not fit, one for a key that somebody has set, or for what the relay
+// Breaks it catches: a proposal that the table does not fit, one for a key that someone has set, or for what the relay
 // does anyway; a failure that nothing would take back; a name or a text that is no SQL. Seen to fail with the keys that
 // are set not looked at, with names not quoted, with the bound of a column left out, and with states that are not known
 // guessed.

@@ -211,7 +211,7 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	sinktest.WantOnceInOrder(t, b.read(t, topic), n)
 }
 
-// A relay dies and leaves events that nobody recorded; the next one reads them back and goes on, while the first, which
+// A relay dies and leaves events that no one recorded; the next one reads them back and goes on, while the first, which
 // was only frozen, wakes up and sends on. Breaks it catches: an event sent again that was read back; one that came
 // between the look and the first script; the frozen relay's events in between. Seen to fail with Tail that does not
 // start the log.
@@ -245,7 +245,7 @@ func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 	sinktest.WantOnceInOrder(t, b.read(t, topic), 3510)
 }
 
-// Breaks it catches: a counter that went back and nobody is told of. Seen to fail with the alarm not kept.
+// Breaks it catches: a counter that went back and no one is told of. Seen to fail with the alarm not kept.
 func TestLostCounterRaisesAnAlarm(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)
@@ -312,7 +312,7 @@ func TestForeignQueueIsTheTopicsTrouble(t *testing.T) {
 }
 
 // A user may not run one of the script's commands; then it may. Breaks it catches: a job that the failed script left
-// and nobody takes, because it is taken for one that was added before; one that is there twice. Seen to fail with any
+// and no one takes, because it is taken for one that was added before; one that is there twice. Seen to fail with any
 // job that is there taken for added.
 func TestScriptThatFailsInTheMiddleIsMadeGood(t *testing.T) {
 	for _, denied := range []string{"hset", "xadd", "zadd", "lpush", "ltrim", "set", "incrby"} {

@@ -17,8 +17,8 @@ const (
 	Bull   = "bull"   // Bull 4
 )
 
-// Event says that the data of a job is an object of the whole event, and by which headers its parts are known. One that
-// a record does not have is left out of the object.
+// Event reports that the data of a job is an object of the whole event, and by which headers its parts are known. One
+// that a record does not have is left out of the object.
 type Event struct {
 	ID, EventType, AggregateType, CreatedAt string // names of headers
 	Key                                     string // what the object calls the record's key
@@ -34,7 +34,7 @@ type Config struct {
 	Library      string // BullMQ or Bull
 	Prefix       string // of the keys, as the workers have it
 	// JobName and JobID are templates: names of headers in braces, and {key}, the record's key. A job whose id is empty
-	// gets one that nobody else has.
+	// gets one that no one else has.
 	JobName, JobID string
 	Options        Options
 	// Event makes the data of jobs. Nil: the data is the record's value, and the options have its key and headers.

@@ -6,7 +6,7 @@
 //
 // One script compares the counter with the expected one and adds up to scriptJobs jobs, as Queue.add of the library
 // does, with a note of each; then it sets the counter. What it finds wrong it finds before the first write. An id
-// protects a job only while the job is there; the counter protects it for ever, also with removeOnComplete. Counter
+// protects a job only while the job is there; the counter protects it forever, also with removeOnComplete. Counter
 // and notes have keys outside of the queue's: Queue.removeOrphanedJobs deletes what it does not know among those.
 //
 // # Guarantees

@@ -270,7 +270,7 @@ func (d *Driver) Defer(ctx context.Context, query sink.TailQuery) bool {
 	return q.log.Defer(ctx, max(query.From[0], 1)-1) == nil
 }
 
-// unfit says that the queue is none that jobs can be added to.
+// unfit reports that the queue is none that jobs can be added to.
 type unfit struct{ text string }
 
 func (u *unfit) Error() string { return u.text }
@@ -278,7 +278,7 @@ func (u *unfit) Error() string { return u.text }
 // Trouble implements [sink.Troubled].
 func (*unfit) Trouble() sink.Trouble { return sink.TopicTrouble }
 
-// foreign says that the queue was opened by another library than the jobs are for.
+// foreign reports that the queue was opened by another library than the jobs are for.
 func foreign(library string, opened any) error {
 	if library == Bull {
 		return &unfit{fmt.Sprintf("it was opened by %v, and bullmq.version is 4", opened)}

@@ -127,7 +127,7 @@ func (t Topic) ReplicationFactor() int {
 	return least
 }
 
-// Compacted says whether the topic keeps only the last record of a key, and so takes no record without one.
+// Compacted reports whether the topic keeps only the last record of a key, and so takes no record without one.
 func (t Topic) Compacted() bool {
 	return slices.Contains(strings.Split(t.CleanupPolicy, ","), "compact")
 }

@@ -106,7 +106,7 @@ func freezing() time.Duration {
 // frozenLeaders freezes the broker that leads most partitions, with SIGSTOP, for longer than the request time-out. When
 // it wakes it finds the requests that were given up.
 //
-// Breaks when a request that was given up counts as not written, or when its batch is cut anew (seen to fail with
+// Breaks when a request that was given up counts as not written, or when its batch is cut again (seen to fail with
 // idempotence taken out).
 func frozenLeaders(t *testing.T, c *harness.Cluster) {
 	freezes := count(t, "driver's frozen leaders")
@@ -225,11 +225,11 @@ func partitionsAdded(t *testing.T, c *harness.Cluster) {
 	l.finish(t, c.Addrs)
 }
 
-// topicCreatedAgain deletes the topic, and creates it again while the load goes on: what is submitted meanwhile waits,
-// and is in the new topic once and in order, and that offsets went back is an alarm.
+// topicCreatedAgain deletes the topic, and creates it again while the load goes on: what is submitted in the meantime
+// waits, and is in the new topic once and in order, and that offsets went back is an alarm.
 //
 // Breaks when the topic's absence is not noticed (seen to fail so), when the alarm is not raised, or when the new
-// topic's leaders, whose epochs begin anew, or a sequence that it does not know are not taken for what they are.
+// topic's leaders, whose epochs begin again, or a sequence that it does not know are not taken for what they are.
 func topicCreatedAgain(t *testing.T, c *harness.Cluster) {
 	topic := c.Topic(t, "again", 12, nil)
 	l := startLoad(t, topic, Config{Brokers: c.Addrs})

@@ -82,7 +82,7 @@ func (v *view) advance(r *metadata.Response, now time.Time) (*view, news) {
 		n.compare(t.Name, was, is)
 	}
 	if same {
-		// Only doubts may differ, which nobody but the next advance looks at: keep them without waking anybody.
+		// Only doubts may differ, which no one but the next advance looks at: keep them without waking anybody.
 		next.changed = v.changed
 	}
 	return next, n
@@ -101,8 +101,8 @@ func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, n
 		}
 	}
 	if r.ErrorCode != 0 && len(r.Partitions) == 0 {
-		// Keep the number of partitions, so that keys keep their place while the topic is away; nobody leads them, and
-		// their epochs begin anew should it be another topic when it returns.
+		// Keep the number of partitions, so that keys keep their place while the topic is away; no one leads them, and
+		// their epochs begin again should it be another topic when it returns.
 		if t != nil {
 			next.partitions = make([]leader, len(t.partitions))
 			for i := range next.partitions {
@@ -142,7 +142,7 @@ func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, n
 	return next
 }
 
-// doubts says that the answer has fewer partitions than the topic had. No topic shrinks: either it was deleted and
+// doubts reports that the answer has fewer partitions than the topic had. No topic shrinks: either it was deleted and
 // created again, which is certain only when it was seen to be absent, or the broker does not know of those that were
 // added. Keys that went by its number would be in other partitions until another broker is asked.
 func (t *topicView) doubts(r *metadata.ResponseTopic) bool {
@@ -169,7 +169,7 @@ func (l leader) advance(told leader, now time.Time) leader {
 	return told
 }
 
-// equal says whether the two answer the same to Partitions and Node.
+// equal reports whether the two answer the same to Partitions and Node.
 func (t *topicView) equal(o *topicView) bool {
 	if t == nil || o == nil {
 		return t == o
@@ -208,7 +208,7 @@ func (v *view) without(topic string, id, node int32) *view {
 	return next
 }
 
-// settled says whether nothing is about to change: each topic asked for is usable, or has been unusable for so long
+// settled reports whether nothing is about to change: each topic asked for is usable, or has been unusable for so long
 // that it need not be asked for often, and the partitions of the usable ones have leaders.
 func (v *view) settled(wanted []string, now time.Time) bool {
 	for _, name := range wanted {

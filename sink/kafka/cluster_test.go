@@ -165,7 +165,7 @@ func TestLeaderMoveIsNoticedAtOnce(t *testing.T) {
 	}
 }
 
-// Breaks when the driver asks for topics that nobody asked it for, or asks often while all is well. Seen to fail with
+// Breaks when the driver asks for topics that no one asked it for, or asks often while all is well. Seen to fail with
 // all topics asked for.
 func TestMetadataTrafficIsSmall(t *testing.T) {
 	c := newFake(t)
@@ -219,7 +219,7 @@ func TestMissingTopicSaysWhyAndIsNoticed(t *testing.T) {
 	}
 }
 
-// Breaks when more partitions go unnoticed, or when nobody is told what that does to keys.
+// Breaks when more partitions go unnoticed, or when no one is told what that does to keys.
 func TestMorePartitionsAreNoticed(t *testing.T) {
 	c := newFake(t)
 	o := new(observed)

@@ -129,7 +129,7 @@ func TestEachCodeOfABroker(t *testing.T) {
 	}
 }
 
-// Breaks when a batch whose bytes were spoiled in memory is sent again as it is, for ever, or when nobody is told.
+// Breaks when a batch whose bytes were spoiled in memory is sent again as it is, forever, or when no one is told.
 func TestCorruptBatchIsEncodedAgain(t *testing.T) {
 	c := newFake(t)
 	d := newDriver(t, c.ListenAddrs(), nil)
@@ -151,7 +151,7 @@ func TestCorruptBatchIsEncodedAgain(t *testing.T) {
 	}
 }
 
-// Breaks when a code whose trouble is nobody's fault can blame a record, or one that can has no class.
+// Breaks when a code whose trouble is no one's fault can blame a record, or one that can has no class.
 func TestOnlyRefusalsAndOddAnswersBlameARecord(t *testing.T) {
 	for code := range wantedMeanings {
 		m := codes.Of(code)

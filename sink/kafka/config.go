@@ -62,7 +62,7 @@ type Config struct {
 	// largest batch, header included, in bytes before compression; the topic's own limit holds as well
 	MaxBatchBytes int
 
-	// RequestTimeout is how long a leader may wait for its followers; the answer itself is waited for half as long
+	// RequestTimeout bounds how long a leader may wait for its followers; the answer itself is waited for half as long
 	// again. DialTimeout bounds a connection's set-up.
 	RequestTimeout, DialTimeout time.Duration
 
@@ -163,7 +163,7 @@ type Hooks struct {
 	Alarm          func(sink.Alarm)
 }
 
-// Reset says that a partition got a new producer id because the old one's sequence could not be continued.
+// Reset reports that a partition got a new producer id because the old one's sequence could not be continued.
 type Reset struct {
 	Topic     string
 	Partition int32

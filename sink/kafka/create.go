@@ -16,7 +16,7 @@ import (
 )
 
 // NewTopics says what a topic that does not exist should be like, and whether the driver creates it when it is first
-// asked for. One that was there and is gone was deleted by somebody, and is not created again by the same driver.
+// asked for. One that was there and is gone was deleted by someone, and is not created again by the same driver.
 type NewTopics struct {
 	Create                        bool
 	Partitions, ReplicationFactor int // 0: the brokers' defaults
@@ -52,7 +52,7 @@ const (
 
 // creation is what is known of a missing topic's creation. Guarded by Driver.mu.
 type creation struct {
-	done  bool  // created, by us or somebody else; what is left is that the brokers tell each other
+	done  bool  // created, by us or someone else; what is left is that the brokers tell each other
 	err   error // why it failed last
 	pause time.Duration
 	due   time.Time // not again before
@@ -87,18 +87,18 @@ func (d *Driver) missing(now time.Time) []string {
 	})
 }
 
-// neverSeen says that the brokers do not know the topic and never did while we asked.
+// neverSeen reports that the brokers do not know the topic and never did while we asked.
 func (t *topicView) neverSeen() bool {
 	return t != nil && codes.Is(t.err, codes.UnknownTopic) && len(t.partitions) == 0
 }
 
-// IsUnknownTopic says that err is the broker's, that there is no such topic.
+// IsUnknownTopic reports that err is the broker's, that there is no such topic.
 func IsUnknownTopic(err error) bool { return codes.Is(err, codes.UnknownTopic) }
 
-// IsDeniedTopic says that err is the broker's, that our principal may not do it with the topic, or see it.
+// IsDeniedTopic reports that err is the broker's, that our principal may not do it with the topic, or see it.
 func IsDeniedTopic(err error) bool { return codes.Is(err, codes.TopicDenied) }
 
-// IsDeniedCreation says that err is the broker's, that our principal may not create the topic.
+// IsDeniedCreation reports that err is the broker's, that our principal may not create the topic.
 func IsDeniedCreation(err error) bool {
 	return IsDeniedTopic(err) || codes.Is(err, codes.ClusterDenied)
 }

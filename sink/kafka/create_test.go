@@ -143,7 +143,7 @@ func TestDeniedCreationNamesTheGrant(t *testing.T) {
 	}
 }
 
-// Breaks when a topic is created although nobody allowed it, or when the command that creates it is not said.
+// Breaks when a topic is created although no one allowed it, or when the command that creates it is not said.
 func TestMissingTopicNamesTheCommand(t *testing.T) {
 	c := newFake(t)
 	s := newSpy(c)
@@ -158,7 +158,7 @@ func TestMissingTopicNamesTheCommand(t *testing.T) {
 	}
 }
 
-// Breaks when a topic that somebody deleted comes back behind his back.
+// Breaks when a topic that someone deleted comes back behind his back.
 func TestDeletedTopicIsNotCreatedAgain(t *testing.T) {
 	c := newFake(t)
 	s := newSpy(c)

@@ -66,7 +66,7 @@ var (
 )
 
 // New makes a driver. It connects beside its caller, so that brokers that are away are no error here, and asks at once
-// for what the first batch needs of any broker: a start has other things to wait for meanwhile.
+// for what the first batch needs of any broker: a start has other things to wait for in the meantime.
 func New(c Config) (*Driver, error) {
 	c, err := c.withDefaults()
 	if err != nil {
@@ -185,12 +185,12 @@ func (d *Driver) Node(topic string, id int32) int32 {
 	return t.partitions[id].node
 }
 
-// Reachable says that the brokers answer, as far as is known. It may take some seconds until it is known that they do
-// not.
+// Reachable reports that the brokers answer, as far as is known. It may take some seconds until it is known that they
+// do not.
 func (d *Driver) Reachable() bool { return d.trouble.Load() == nil }
 
-// AnsweredSince says that brokers have told of the topics, asked after that time: what Partitions says of one is then
-// as new. While they have not, it makes them be asked.
+// AnsweredSince reports that brokers have told of the topics, asked after that time: what Partitions says of one is
+// then as new. While they have not, it makes them be asked.
 func (d *Driver) AnsweredSince(t time.Time) bool {
 	if at := d.told.Load(); at != nil && at.After(t) {
 		return d.Reachable()
@@ -235,7 +235,7 @@ func (d *Driver) endpoint(address string) *endpoint {
 	return e
 }
 
-// publish makes v the view unless another one took its predecessor's place meanwhile.
+// publish makes v the view unless another one took its predecessor's place in the meantime.
 func (d *Driver) publish(was, v *view) bool {
 	if was == v {
 		return true

@@ -9,7 +9,7 @@ import (
 
 // Break caught: a broker that lags behind and makes a topic shrink until another one is asked: keys move to other
 // partitions and back, with an alarm each time; a topic that was created again with fewer partitions and is never
-// believed, or late although it was seen to be gone; a doubt that begins anew with each leader that refuses. Seen to
+// believed, or late although it was seen to be gone; a doubt that begins again with each leader that refuses. Seen to
 // fail with the smaller number believed at once, with the doubt's time not kept (in advance, and in without) or not
 // ended, with absence not looked at or forgotten by the next error, and with a view that is settled in doubt.
 func TestFewerPartitionsAreDoubtedForAWhile(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 )
 
 // Break caught: a batch that may have been written, and is taken when its broker may have forgotten that (a day after
-// its newest timestamp), so that it is in the topic twice and nobody counts it; one that counts although the broker
+// its newest timestamp), so that it is in the topic twice and no one counts it; one that counts although the broker
 // knows it. Seen to fail with nothing counted, with only one of the two times looked at, with the time of the latest
 // doubt, with the oldest timestamp instead of the newest, and with batches that count without a doubt.
 func TestBatchThatItsBrokerMayHaveForgottenIsAPossibleDuplicate(t *testing.T) {

@@ -62,7 +62,7 @@ func quantiles(sorted []time.Duration) string {
 // whose leaders are those of the former, must flow; when it wakes everything arrives.
 //
 // In CI a request has longer than the test, so they flow only if none of them waits for the frozen broker. With
-// CDC_RELAY_NIGHTLY=1 it has the usual time, and the latencies of half a minute are told; nobody judges them, as no
+// CDC_RELAY_NIGHTLY=1 it has the usual time, and the latencies of half a minute are told; no one judges them, as no
 // machine of CI has quiet.
 //
 // Breaks when a request that holds both kinds of partitions is waited for (seen to fail with no patience), or when a

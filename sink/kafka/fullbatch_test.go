@@ -52,7 +52,7 @@ func newFullBatch(t *testing.T, c *kfake.Cluster, topic string) *fullBatch {
 	return b
 }
 
-// submit hands records of all keys in by turns and lets them go.
+// submit hands records of all keys in alternately and lets them go.
 func (b *fullBatch) submit() []*sink.Record {
 	b.t.Helper()
 	records := make([]*sink.Record, fullRecords)
@@ -138,10 +138,10 @@ func spoils(r kmsg.Request) bool {
 }
 
 // TestEveryCodeOnAFullBatch has a broker answer each code of the taxonomy to full batches of two partitions: those that
-// are somebody's trouble a few times to whatever comes, those that blame a record to each batch that has a certain one.
+// are someone's trouble a few times to whatever comes, those that blame a record to each batch that has a certain one.
 // It breaks when anything but that record fails, when records come twice, get lost or change places, and when something
-// counts as a possible duplicate that is none. Seen to fail with an engine that cuts a batch anew after an Unknown. The
-// sequence used again after one is caught by TestUncertainRangeIsNeverReused, a reset of all partitions by
+// counts as a possible duplicate that is none. Seen to fail with an engine that cuts a batch again after an Unknown.
+// The sequence used again after one is caught by TestUncertainRangeIsNeverReused, a reset of all partitions by
 // TestResetIsOfOnePartition, and, in the engine's own tests, a lane forgotten before its release by
 // TestEngineResumesOnlyBehindWhatWasGivenBack.
 func TestEveryCodeOnAFullBatch(t *testing.T) {

@@ -194,7 +194,7 @@ func (s size) reason(limit int) *sink.Reason {
 	case limit == 0:
 		text += fmt.Sprintf(", more than the broker allows; the topic's %s could not be read", configLimit)
 	case s.sent <= limit:
-		// A topic with a compression.type of its own has the broker compress anew, and count then.
+		// A topic with a compression.type of its own has the broker compress again, and count then.
 		text += fmt.Sprintf("; the broker counts more after it compressed it by the topic's compression.type, and the "+
 			"topic's %s is %d", configLimit, limit)
 	default:

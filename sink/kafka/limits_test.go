@@ -85,7 +85,7 @@ func TestBatchLimitIsTheSmallerOfTopicAndConfiguration(t *testing.T) {
 }
 
 // Breaks when a record of exactly the limit is refused, one byte more is sent, the reason lacks size or limit, or
-// nobody is told that nothing was sent. Seen to fail with a limit one byte too high, and without that word.
+// no one is told that nothing was sent. Seen to fail with a limit one byte too high, and without that word.
 func TestRecordOverTheLimitIsRefusedUnsent(t *testing.T) {
 	c := newFake(t)
 	setLimit(t, c.ListenAddrs(), "t", 2000)
@@ -110,7 +110,7 @@ func TestRecordOverTheLimitIsRefusedUnsent(t *testing.T) {
 	}
 }
 
-// Breaks when a record is blamed by a limit that was raised meanwhile (K6).
+// Breaks when a record is blamed by a limit that was raised in the meantime (K6).
 func TestRaisedLimitIsNoticedBeforeTheBlame(t *testing.T) {
 	c := newFake(t)
 	d := newDriver(t, c.ListenAddrs(), nil)
@@ -135,8 +135,8 @@ func TestReplayIsNotRefusedByWhatWasBelievedAMomentAgo(t *testing.T) {
 	wantAccepted(t, send(t, d, replayed), 0)
 }
 
-// Breaks when a limit that was lowered meanwhile is not told with the refusal, or keeps the old one for later batches.
-// Seen to fail with a limit that is kept as long as it is known.
+// Breaks when a limit that was lowered in the meantime is not told with the refusal, or keeps the old one for later
+// batches. Seen to fail with a limit that is kept as long as it is known.
 func TestLoweredLimitIsLearnedFromTheRefusal(t *testing.T) {
 	c := newFake(t)
 	d := newDriver(t, c.ListenAddrs(), nil)

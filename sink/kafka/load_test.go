@@ -190,7 +190,7 @@ func settleAll(t testing.TB, ctx context.Context, e *sink.Engine) int {
 type judged struct {
 	topic      string
 	first, end int
-	grown      bool // the topic got more partitions meanwhile: keys moved, and are in order within each partition only
+	grown      bool // the topic got more partitions: keys moved, and are in order within each partition only
 }
 
 // wantEachOnceInOrder reads the topic with another client: each number once, rising within a key.

@@ -10,7 +10,7 @@ import (
 
 // An odd answer is one that no working broker gives: CORRUPT_MESSAGE, UNKNOWN_SERVER_ERROR, or a code that has no row.
 // It does not say whether the broker, the partition or one record is at fault; brokers have answered so to a single
-// record that they stumbled over. So such a batch is neither tried for ever nor is anybody blamed at first:
+// record that they stumbled over. So such a batch is neither tried forever nor is anybody blamed at first:
 //
 //   - It is sent again, the same, up to oddTries times while other batches are taken, or oddPatience times in any case.
 //   - Then it is refused without a name, and the engine narrows it, as it does with other refusals. If it may have been

@@ -38,8 +38,8 @@ func tries(t *testing.T, d *Driver, b *sink.Batch) int {
 	return 0
 }
 
-// Breaks when an odd answer is believed before it was repeated, or goes on for ever; when one that may have been
-// written is cut anew under its range, or one that cannot be counts as a possible duplicate. Seen to fail with the
+// Breaks when an odd answer is believed before it was repeated, or goes on forever; when one that may have been
+// written is cut again under its range, or one that cannot be counts as a possible duplicate. Seen to fail with the
 // first odd answer believed.
 func TestOddAnswersAreBounded(t *testing.T) {
 	for _, c := range []struct {

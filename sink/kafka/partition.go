@@ -128,7 +128,7 @@ func (a *attempt) doubt() {
 // takes any sequence of it. Some hours are for clocks that differ.
 const producerMemory = 20 * time.Hour
 
-// forgotten says that the broker may have forgotten an attempt of the batch that was written, and so have written it
+// forgotten reports that the broker may have forgotten an attempt of the batch that was written, and so have written it
 // twice.
 func (a *attempt) forgotten(records []*sink.Record) bool {
 	if !a.uncertain {
@@ -188,7 +188,7 @@ func (d *Driver) Dropped(b *sink.Batch) {
 	a.recycle()
 }
 
-// aheadPatience is how long a first batch may have to wait for a broker that is not its leader's.
+// aheadPatience bounds how long a first batch may have to wait for a broker that is not its leader's.
 const aheadPatience = 500 * time.Millisecond
 
 // producerAhead takes the first producer id before a partition needs it, which also opens connections. Where that
@@ -197,7 +197,7 @@ func (d *Driver) producerAhead() {
 	select {
 	case d.asking <- struct{}{}:
 	default:
-		return // somebody asks already
+		return // someone asks already
 	}
 	defer func() { <-d.asking }()
 	if d.producer.Load() != nil {

@@ -148,7 +148,7 @@ func TestUncertainRangeIsNeverReused(t *testing.T) {
 	}
 }
 
-// Breaks when a batch that may have been written and was refused later is cut anew under the same range.
+// Breaks when a batch that may have been written and was refused later is cut again under the same range.
 func TestRefusedAfterUncertainTakesANewProducer(t *testing.T) {
 	c, d, s, o := sequenceBench(t)
 	fault(c, kerr.RequestTimedOut) // appended

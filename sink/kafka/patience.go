@@ -22,7 +22,7 @@ const (
 	usualShare = 8
 	// slowestLink is how many bytes per second a request has to arrive at least, for which it gets time besides.
 	slowestLink = 8 << 20
-	// slowestAppend is how long a broker may take for each batch, one by one: the first to a partition makes files.
+	// slowestAppend bounds how long a broker may take for each batch, one by one: the first to a partition makes files.
 	slowestAppend = 2 * time.Millisecond
 	// calm is how long nothing must have been given up for the patience to be as small as at first.
 	calm = 30 * time.Second

@@ -240,7 +240,7 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 	case m.Verdict == sink.Refused:
 		b.Outcome = d.refusal(ctx, b, m, r)
 		if a.uncertain {
-			// The engine may cut the batch anew, and an earlier attempt may have been written (K2).
+			// The engine may cut the batch again, and an earlier attempt may have been written (K2).
 			d.abandon(p, m.Name, a)
 		}
 		b.State = nil

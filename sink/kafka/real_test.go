@@ -81,8 +81,8 @@ func TestKafkaNamesTheGuiltyRecords(t *testing.T) {
 	}
 }
 
-// Breaks when our count of bytes is not the broker's: one too many would be refused by it, one too few sent in vain.
-// Seen to fail with a record counted one byte too small, and one too large.
+// Breaks when our count of bytes is not the broker's: one too many would be refused by it, one too few sent without
+// success. Seen to fail with a record counted one byte too small, and one too large.
 func TestKafkaCountsBytesAsWeDo(t *testing.T) {
 	c := harness.Kafka(t)
 	topic := c.Topic(t, "limit", 1, map[string]string{configLimit: "2000"})

@@ -27,8 +27,8 @@ const (
 	// until then.
 	suspicion = 12 * time.Second
 
-	// answerPatience is how long a control request may take besides the dialling. Brokers answer it from memory; one that
-	// does not is frozen, and another is asked.
+	// answerPatience bounds how long a control request may take besides the dialling. Brokers answer it from memory; one
+	// that does not is frozen, and another is asked.
 	answerPatience = 2 * time.Second
 )
 
@@ -78,7 +78,7 @@ func (r *rhythm) asked(began time.Time, all, settled bool) {
 	}
 }
 
-// refreshLoop keeps the view true. It asks for the topics that somebody asked for only, and before that only whether a
+// refreshLoop keeps the view true. It asks for the topics that someone asked for only, and before that only whether a
 // broker answers. For topics that are new it asks at once, and for them alone.
 func (d *Driver) refreshLoop() {
 	r := rhythm{gap: refreshFirstPause}

@@ -25,7 +25,7 @@ func TestRefusedLoginsAreFew(t *testing.T) {
 				near, far := net.Pipe()
 				go func() {
 					_, _ = far.Read(make([]byte, 1024))
-					_, _ = far.Write([]byte{21, 3, 1, 0, 2}) // a TLS alert, which nobody can log in against
+					_, _ = far.Write([]byte{21, 3, 1, 0, 2}) // a TLS alert, which no one can log in against
 					far.Close()
 				}()
 				return near, nil

@@ -323,7 +323,7 @@ func (l *lines) cut() {
 	}
 }
 
-// newUnowned makes a driver that somebody else closes.
+// newUnowned makes a driver that someone else closes.
 func newUnowned(t testing.TB, brokers []string, edit func(*Config)) *Driver {
 	t.Helper()
 	c := Config{Brokers: brokers, lazy: true}

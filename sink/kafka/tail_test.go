@@ -31,8 +31,8 @@ func appendNumbered(t *testing.T, client *kgo.Client, partition int32, from, n i
 
 // A topic is read back after a crash. Breaks it catches: a first offset that is passed over or not heeded, in each of
 // the three ways to have one; records, or headers, taken for others; a reading that goes on to what is appended
-// meanwhile, for as long as something is. Seen to fail with the end too high by 1000 and too low by one, with the start
-// too high by one, with the time not heeded, and with the headers exchanged.
+// in the meantime, for as long as something is. Seen to fail with the end too high by 1000 and too low by one, with the
+// start too high by one, with the time not heeded, and with the headers exchanged.
 func TestTailReadsFromItsStartToTheEndItFound(t *testing.T) {
 	fake := newFake(t)
 	client, err := kgo.NewClient(kgo.SeedBrokers(fake.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))

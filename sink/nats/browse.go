@@ -88,7 +88,7 @@ func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, e
 		if err != nil {
 			return fmt.Errorf("read subject %s behind sequence %d: %w", topic, at-1, err)
 		}
-		if at = int64(about.Sequence.Stream) + 1; at > before { // the last ones were deleted meanwhile
+		if at = int64(about.Sequence.Stream) + 1; at > before { // the last ones were deleted in the meantime
 			return nil
 		}
 		if err := each(stored(m, at-1)); err != nil {

@@ -35,7 +35,7 @@ const (
 	codeStreamNotFound  = 10059
 	codeMessageNotFound = 10037
 	codeBatchTooLarge   = 10199 // the server's limit is lower than batchRecords
-	codeNoResponders    = 503   // not an err_code: the status of an answer by nobody
+	codeNoResponders    = 503   // not an err_code: the status of an answer by no one
 )
 
 // meaning is what an error code of a publish says.
@@ -86,7 +86,7 @@ func isCode(err error, code int) bool {
 	return errors.As(err, &api) && api.ErrCode == code
 }
 
-// noResponders is the error of an answer by nobody: no stream takes the subject, JetStream is off, or no leader is
+// noResponders is the error of an answer by no one: no stream takes the subject, JetStream is off, or no leader is
 // there at the moment. The servers do not tell these apart.
 func noResponders() *apiError {
 	return &apiError{Code: codeNoResponders, ErrCode: codeNoResponders,
@@ -94,7 +94,7 @@ func noResponders() *apiError {
 }
 
 // unanswered is the error of a question to that subject, or what it begins with: that it was forbidden, if it was. The
-// server says so beside all questions, and nobody answers.
+// server says so beside all questions, and no one answers.
 func unanswered(nc *client.Conn, subject string, err error) error {
 	refused := nc.LastError()
 	if !errors.Is(refused, client.ErrPermissionViolation) {

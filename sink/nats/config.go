@@ -42,7 +42,7 @@ type Config struct {
 	Hooks Hooks
 }
 
-// NewStreams says whether and how a stream is made for a topic that none takes.
+// NewStreams reports whether and how a stream is made for a topic that none takes.
 type NewStreams struct {
 	Create   bool
 	Replicas int // 0 = 1

@@ -30,7 +30,7 @@ type Driver struct {
 	ended   context.Context
 	end     context.CancelFunc
 	learner sync.WaitGroup
-	dialing chan struct{} // holds a token while nobody dials
+	dialing chan struct{} // holds a token while no one dials
 	alarms  sink.AlarmBook
 
 	mu      sync.Mutex // guards what follows
@@ -80,7 +80,7 @@ func New(c Config) (*Driver, error) {
 func (d *Driver) Close() error {
 	d.end()
 	d.learner.Wait()
-	<-d.dialing // nobody dials any more
+	<-d.dialing // no one dials any more
 	d.mu.Lock()
 	nc := d.nc
 	d.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// liar is a server that says so when somebody connects, and when somebody asks.
+// liar is a server that says so when someone connects, and when someone asks.
 func liar(t testing.TB, hello, said string) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

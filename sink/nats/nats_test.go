@@ -240,7 +240,7 @@ func serverIsKilled(t *testing.T, b *bed) {
 	sinktest.WantOnceInOrder(t, b.read(t, subject), n)
 }
 
-// A relay dies and leaves events that nobody recorded; the next one reads them back and goes on, while the first, which
+// A relay dies and leaves events that no one recorded; the next one reads them back and goes on, while the first, which
 // was only frozen, wakes up and sends on. Breaks it catches: an event sent again that was read back; one that came
 // between the look and the first append; the frozen relay's events in between. Seen to fail with Tail that does not
 // start the log.
@@ -372,7 +372,7 @@ func TestTroubleIsBlamedOnWhoeverHasIt(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a wrong password taken for a server that is away, which nobody would look at. Seen to fail with
+// Breaks it catches: a wrong password taken for a server that is away, which no one would look at. Seen to fail with
 // login errors not told from others.
 func TestWrongPasswordIsConfigurationTrouble(t *testing.T) {
 	server := harness.NATS(t, `authorization: {user: relay, password: right}`)

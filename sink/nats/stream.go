@@ -28,7 +28,7 @@ type stream struct {
 	batches bool // allow_atomic
 	slow    bool // it has several replicas, and takes no batches
 
-	waiting atomic.Pointer[context.CancelCauseFunc] // ends the wait for acknowledgements; nil while nobody waits
+	waiting atomic.Pointer[context.CancelCauseFunc] // ends the wait for acknowledgements; nil while no one waits
 
 	acks    *client.Subscription // of the connection that it was made on
 	made    *client.Conn
@@ -70,7 +70,7 @@ func (s *stream) Mark(r *sink.Record) conditional.Mark {
 //
 // There the chain of ids would be a danger: each replica holds it against the last id by itself, and does not know that
 // id after it has caught up (nats-server 2.15, stream.go: processCatchupMsg sets lseq and not lmsgId). It takes the
-// mismatch for a critical write error and leaves the stream for good; two of them, and nobody leads it any more. The
+// mismatch for a critical write error and leaves the stream permanently; two of them, and no one leads it any more. The
 // expected sequence is looked at by the leader alone.
 func (s *stream) Portion() int {
 	switch batches, slow := s.learned(); {

@@ -175,7 +175,7 @@ func getSubject(ctx context.Context, nc *client.Conn, stream, subject string, fr
 		}{from, subject}
 		err := question(ctx, nc, "STREAM.MSG.GET."+stream, request, &answer)
 		if isCode(err, codeMessageNotFound) {
-			return nil // the last one was consumed meanwhile
+			return nil // the last one was consumed in the meantime
 		}
 		if err != nil {
 			return fmt.Errorf("read subject %s at sequence %d: %w: %w", subject, from, errUnread, err)
@@ -231,7 +231,7 @@ func keyOf(headers client.Header) []byte {
 	return nil
 }
 
-// passing says that the same question may be answered in a moment, unless this was an answer about the stream. That
+// passing reports that the same question may be answered in a moment, unless this was an answer about the stream. That
 // no responders is not one: a leader may be elected.
 func passing(err error) error {
 	if sink.TroubleOf(err, sink.ClusterTrouble) == sink.TopicTrouble && !isCode(err, codeNoResponders) {

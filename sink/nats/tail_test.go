@@ -8,7 +8,7 @@ import (
 )
 
 // The servers were away when a topic was to be read back, so that its stream is not even known. Breaks it catches:
-// events that the dead process had sent and that come twice; a topic that waits for ever. Seen to fail with what was
+// events that the dead process had sent and that come twice; a topic that waits forever. Seen to fail with what was
 // deferred forgotten once the stream is known.
 func TestDeferredTopicWaitsForItsStream(t *testing.T) {
 	withEachKind(t, func(t *testing.T, b *bed) {

@@ -39,12 +39,12 @@ type Config struct {
 	RoutingKey   string // {key} is the record's key, another name in braces the header's value
 	ContentType  string
 	Consumers    []Consumer
-	// QueueSeen is told when a queue of the consumers is missing, and when it is there again; nil: nobody wants to know.
+	// QueueSeen is told when a queue of the consumers is missing, and when it is there again; nil: no one wants to know.
 	QueueSeen   func(queue string, there bool)
 	IDHeader    string // the header that becomes message-id
 	TypeHeader  string // the header that becomes type
 	DialTimeout time.Duration
-	// RequestTimeout is how long the server may confirm nothing; it does not count while the server blocks publishers.
+	// RequestTimeout bounds how long the server may confirm nothing; it does not count while the server blocks publishers.
 	RequestTimeout time.Duration
 	// Dial opens a connection to the server's address; nil: a TCP connection.
 	Dial func(network, address string, timeout time.Duration) (net.Conn, error)
@@ -58,7 +58,7 @@ type Driver struct {
 	ended      context.Context
 	end        context.CancelFunc
 	watch      sync.WaitGroup
-	dialing    chan struct{} // holds a token while nobody dials
+	dialing    chan struct{} // holds a token while no one dials
 	duplicates atomic.Uint64 // messages that were sent again after an unknown outcome
 	exchanges  sink.Nodes[*exchange]
 	queues     watcher

@@ -26,7 +26,7 @@ const (
 	// a wave takes.
 	stint = 50 * time.Millisecond
 	// openPatience is how old the permission to send may be when the channel is open at last: a process that was frozen
-	// meanwhile must ask again.
+	// in the meantime must ask again.
 	openPatience = time.Second
 )
 
@@ -34,7 +34,7 @@ const (
 type exchange struct {
 	driver *Driver
 	name   string
-	turn   chan struct{} // holds a token while nobody publishes
+	turn   chan struct{} // holds a token while no one publishes
 
 	channel *amqp.Channel
 	blocked *atomic.Bool

@@ -242,7 +242,7 @@ func TestUnroutableMessagesWait(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a wrong password taken for a server that is away, which nobody would look at. Seen to fail
+// Breaks it catches: a wrong password taken for a server that is away, which no one would look at. Seen to fail
 // with a refused login taken for trouble of the cluster.
 func TestWrongPasswordIsConfigurationTrouble(t *testing.T) {
 	b := newBed(t)
@@ -262,7 +262,7 @@ func TestWrongPasswordIsConfigurationTrouble(t *testing.T) {
 	})
 }
 
-// mute is a proxy that keeps the confirm of the nth message of a channel to itself, for good.
+// mute is a proxy that keeps the confirm of the nth message of a channel to itself, permanently.
 func mute(t *testing.T, server string, n uint64) (addr string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -354,7 +354,7 @@ func TestOneSilentQueueDoublesNoOthers(t *testing.T) {
 }
 
 // The server has an alarm of memory and reads no more, when a channel is to be opened. Break it catches: a driver that
-// cannot be closed meanwhile. Seen to fail with a context that is not looked at there.
+// cannot be closed in the meantime. Seen to fail with a context that is not looked at there.
 func TestADriverIsClosedDuringAnAlarm(t *testing.T) {
 	b := newBed(t)
 	first, second := b.topic(t), b.topic(t)

@@ -32,8 +32,8 @@ type Binding struct {
 	Key      string `json:"key"`
 }
 
-// DifferentError says that something is there under a name of the topology and is not as it would be made. Nothing was
-// made or changed.
+// DifferentError reports that something is there under a name of the topology and is not as it would be made. Nothing
+// was made or changed.
 type DifferentError struct{ Differences []string }
 
 func (e *DifferentError) Error() string {

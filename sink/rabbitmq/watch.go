@@ -15,7 +15,7 @@ import (
 const (
 	// watchEvery is the pause between two looks at the consumers' queues.
 	watchEvery = 5 * time.Second
-	// watchFresh is for how long a figure is shown. A queue that nobody could look at since then may hold anything.
+	// watchFresh is for how long a figure is shown. A queue that no one could look at since then may hold anything.
 	watchFresh = 3 * watchEvery
 )
 

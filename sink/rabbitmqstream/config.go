@@ -41,12 +41,12 @@ type Config struct {
 	NewStreams   NewStreams
 	TLS          certs.Files
 	DialTimeout  time.Duration
-	// RequestTimeout is how long the server may take for one answer, or one batch.
+	// RequestTimeout bounds how long the server may take for one answer, or one batch.
 	RequestTimeout time.Duration
 	Hooks          Hooks
 }
 
-// NewStreams says whether and how missing streams are created.
+// NewStreams reports whether and how missing streams are created.
 type NewStreams struct {
 	Create   bool
 	MaxBytes int64         // the server deletes the oldest segments of a longer stream; 0: never

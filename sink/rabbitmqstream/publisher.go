@@ -36,7 +36,7 @@ const (
 type publisher struct {
 	driver *Driver
 	stream string
-	turn   chan struct{} // holds a token while nobody publishes
+	turn   chan struct{} // holds a token while no one publishes
 
 	conn   *wire.Conn
 	name   string // under which ids count
@@ -297,7 +297,7 @@ func origin(r *sink.Record) (source string, epoch uint64) {
 	return source, epoch
 }
 
-// nameOf is a publisher's name: the source's, by which a relay's successor goes on, or one that nobody has used.
+// nameOf is a publisher's name: the source's, by which a relay's successor goes on, or one that no one has used.
 func (d *Driver) nameOf(source string) string {
 	if source == "" {
 		source = rand.Text()
@@ -306,7 +306,7 @@ func (d *Driver) nameOf(source string) string {
 	return name[:min(len(name), longestName)]
 }
 
-// foreign says that another process publishes under our name with later ids: the server would drop what we send.
+// foreign reports that another process publishes under our name with later ids: the server would drop what we send.
 type foreign struct{ name string }
 
 func (f *foreign) Error() string {

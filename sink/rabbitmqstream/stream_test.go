@@ -132,7 +132,7 @@ func messageOf(t *testing.T, topic string, d amqp.Delivery) sinktest.Message {
 }
 
 // TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see
-// there. Seen to fail with the ids of a batch counted anew when it comes again.
+// there. Seen to fail with the ids of a batch counted again when it comes again.
 func TestConformance(t *testing.T) {
 	b := newBed(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
@@ -166,7 +166,7 @@ func TestConformance(t *testing.T) {
 }
 
 // Connections break before, in and after requests. Breaks it catches: an event lost, doubled or out of order. Seen to
-// fail with the ids of a batch counted anew when it comes again.
+// fail with the ids of a batch counted again when it comes again.
 func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)
@@ -347,7 +347,7 @@ func TestStreamsAreCreatedOnDemand(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a stream that lost what it had confirmed, and nobody hears of it. Seen to fail with the alarm not
+// Breaks it catches: a stream that lost what it had confirmed, and no one hears of it. Seen to fail with the alarm not
 // raised.
 func TestAStreamThatIsMadeAgainRaisesAnAlarm(t *testing.T) {
 	b := newBed(t)
@@ -370,7 +370,7 @@ func TestAStreamThatIsMadeAgainRaisesAnAlarm(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a wrong password taken for a server that is away, which nobody would look at. Seen to fail with a
+// Breaks it catches: a wrong password taken for a server that is away, which no one would look at. Seen to fail with a
 // refused login taken for trouble of the cluster.
 func TestWrongPasswordIsConfigurationTrouble(t *testing.T) {
 	b := newBed(t)

@@ -73,7 +73,7 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	return passing(q.Topic, err)
 }
 
-// passing says that the same question may be answered in a moment, unless this was an answer about the stream.
+// passing reports that the same question may be answered in a moment, unless this was an answer about the stream.
 func passing(stream string, err error) error {
 	err = fmt.Errorf("read stream %s back: %w", stream, err)
 	if sink.TroubleOf(err, sink.ClusterTrouble) == sink.TopicTrouble {

@@ -144,7 +144,7 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	sinktest.WantOnceInOrder(t, b.read(t, topic), n)
 }
 
-// A relay dies and leaves events that nobody recorded; the next one reads them back and goes on, while the first, which
+// A relay dies and leaves events that no one recorded; the next one reads them back and goes on, while the first, which
 // was only frozen, wakes up and sends on. Breaks it catches: an event sent again that was read back; one that came
 // between the look and the first append; the frozen relay's events in between. Seen to fail with Tail that does not
 // start the log.
@@ -198,7 +198,7 @@ func TestTrimmedStreamKeepsItsEnd(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a lost stream that nobody is told of. Seen to fail with the alarm not kept.
+// Breaks it catches: a lost stream that no one is told of. Seen to fail with the alarm not kept.
 func TestLostStreamRaisesAnAlarm(t *testing.T) {
 	b := newBed(t)
 	topic := b.topic(t)
@@ -289,7 +289,7 @@ func TestAnEventWithTooManyHeadersIsRefusedAlone(t *testing.T) {
 }
 
 // A start after a crash reads streams back of which one is no stream any more. Breaks it catches: its answer taken for
-// a server that is away, for which the start waits without an end; losses that nobody is told of. Written, but not run,
+// a server that is away, for which the start waits without an end; losses that no one is told of. Written, but not run,
 // to fail with every error that names the key taken for no answer, and with nothing told of deleted entries.
 func TestTailOfAKeyThatIsNoStreamIsAnAnswer(t *testing.T) {
 	b := newBed(t)

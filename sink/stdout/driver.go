@@ -33,7 +33,7 @@ type Config struct {
 type Driver struct {
 	partitions func(topic string) int
 	changed    chan struct{} // never closed: neither partitions nor nodes change
-	turn       chan *output  // holds the output while nobody writes
+	turn       chan *output  // holds the output while no one writes
 	keyless    uint32        // for Partition, which is called one call at a time
 }
 
@@ -166,7 +166,7 @@ func (o *output) flush() error {
 func failed(batches []*sink.Batch, err error) {
 	trouble := sink.ClusterTrouble
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, os.ErrClosed) {
-		trouble = sink.ConfigurationTrouble // nobody reads any more: trying again does not help
+		trouble = sink.ConfigurationTrouble // no one reads any more: trying again does not help
 	}
 	for _, b := range batches {
 		b.Outcome = sink.Outcome{Verdict: sink.Unknown, Trouble: trouble, Err: err, Pause: true}

@@ -144,7 +144,7 @@ func TestConformance(t *testing.T) {
 					case n < 0:
 						return len(p), nil
 					case n%2 == 0:
-						return len(p), errors.New("the answer is lost") // all was written, and nobody knows
+						return len(p), errors.New("the answer is lost") // all was written, and no one knows
 					}
 					return len(p) / 3, errors.New("the disk is full")
 				})

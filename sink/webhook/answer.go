@@ -75,7 +75,7 @@ func (e *endpoint) late(ctx context.Context, err error, reached bool) error {
 }
 
 // refusedTLS reports whether the connection failed at what the two sides think of each other, also through a proxy,
-// where nobody explains it.
+// where no one explains it.
 func refusedTLS(err error) bool {
 	if _, is := errors.AsType[*tls.CertificateVerificationError](err); is {
 		return true

@@ -58,10 +58,10 @@ func awaitTrouble(t *testing.T, f *sinktest.Flow, kind sink.Trouble) (reason str
 	return reason
 }
 
-// Breaks it catches: an event that is refused for good and waits, or that is refused for now and dies at once; a
+// Breaks it catches: an event that is refused permanently and waits, or that is refused for now and dies at once; a
 // reason that does not say what the receiver said, or that shows the URL's path or all of a long answer. Seen to fail
-// with the list of faults not looked at, with 409 taken for good, with the whole answer shown, and with the URL in the
-// error.
+// with the list of faults not looked at, with 409 taken permanently, with the whole answer shown, and with the URL in
+// the error.
 func TestTheEventsFaultsAreRefusals(t *testing.T) {
 	b := newBed(t, func(w http.ResponseWriter, d harness.Delivery) {
 		status, _ := strconv.Atoi(string(d.Body))
@@ -150,8 +150,8 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	}
 }
 
-// The endpoint answers 429 and asks for a second. Breaks it catches: lanes that go on asking meanwhile; an end of the
-// silence that nobody notices. Seen to fail with the header not looked at, and with only the lane that was told
+// The endpoint answers 429 and asks for a second. Breaks it catches: lanes that go on asking in the meantime; an end of
+// the silence that no one notices. Seen to fail with the header not looked at, and with only the lane that was told
 // silent.
 func TestRetryAfterIsKeptByEveryLane(t *testing.T) {
 	var first, early atomic.Int64 // when the first request came, and how many came too early
@@ -240,7 +240,7 @@ func TestSilenceEndsAndHoldsUpOneLane(t *testing.T) {
 	}
 }
 
-// The endpoint fails on one event, and takes all others. Breaks it catches: a lane that waits for one event for ever;
+// The endpoint fails on one event, and takes all others. Breaks it catches: a lane that waits for one event forever;
 // an event that is to blame for an outage of the endpoint. Seen to fail with every failure counted, taken between or
 // not, and with none counted.
 func TestAnEventThatTheEndpointStumblesOverIsSetAside(t *testing.T) {
@@ -290,7 +290,7 @@ func TestAnEventThatTheEndpointStumblesOverIsSetAside(t *testing.T) {
 	}
 }
 
-// Breaks it catches: events of a topic that nobody configured that are posted somewhere, or that hold up others. Seen
+// Breaks it catches: events of a topic that no one configured that are posted somewhere, or that hold up others. Seen
 // to fail with the topic's name below an empty URL.
 func TestATopicWithoutAnEndpointWaits(t *testing.T) {
 	b := newBed(t, nil)

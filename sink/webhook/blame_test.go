@@ -61,7 +61,7 @@ type blamed struct {
 
 // One event is answered in one way, again and again, and another is taken before each of these answers. Breaks it
 // catches: a good event that dies of a rate limit, or spends its attempts on it; an event that the endpoint fails on
-// and that blocks its lane, or silences the endpoint, for good. Seen to fail with each of 408, 425 and 429 counted,
+// and that blocks its lane, or silences the endpoint, permanently. Seen to fail with each of 408, 425 and 429 counted,
 // with 503 not doubted, and doubted beside a Retry-After, with nothing refused beside one, with 403 refused beside one,
 // and with the last one kept to.
 func TestLimitsBlameNoEventAndFailuresDo(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
-// Breaks it catches: the endpoint of docker-compose.yml refuses what the relay signs, takes what somebody else signed,
+// Breaks it catches: the endpoint of docker-compose.yml refuses what the relay signs, takes what someone else signed,
 // or does not answer the question by which check looks for it. Seen to fail with the timestamp left out of what is
 // signed, with every signature taken, and without HEAD.
 func TestReceiverOfComposeTakesWhatTheRelaySigned(t *testing.T) {

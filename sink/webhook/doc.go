@@ -11,14 +11,14 @@
 // # What an answer means
 //
 //	2xx                           delivered
-//	Config.Faults                 this event's own fault, for good
+//	Config.Faults                 this event's own fault, permanently
 //	Config.Retried                this event's own fault, maybe for now: its attempts are spent
 //	408, 425, 429, 5xx, silence   the endpoint's trouble, which passes; Retry-After is kept to
 //	410                           the receiver wants no more: the endpoint is not asked again for an hour
 //	anything else, redirects too  the endpoint's trouble: a person must look
 //
 // An event that the endpoint fails on time and again, while it takes others in between, is set aside as its own fault
-// ([stumbles]), so that a lane is not blocked by one event for ever, and the endpoint not silenced by it. 408, 425 and
+// ([stumbles]), so that a lane is not blocked by one event forever, and the endpoint not silenced by it. 408, 425 and
 // 429 are never an event's fault, and 503 without Retry-After is one that is doubted: no attempt is spent.
 //
 // # Guarantees

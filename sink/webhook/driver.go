@@ -36,8 +36,8 @@ type Config struct {
 	Secret, SecretFile string
 	Lanes              int           // of each endpoint: most requests at a time
 	Timeout            time.Duration // of one request, from the connect to the end of the answer
-	// Faults are the answers that mean that the event itself is refused for good; Retried those after which its attempts
-	// are spent first.
+	// Faults are the answers that mean that the event itself is refused permanently; Retried those after which its
+	// attempts are spent first.
 	Faults, Retried []int
 	ContentType     string // of messages that have none of their own
 	IDHeader        string // the header that becomes webhook-id

@@ -157,7 +157,7 @@ func blameless(status int) bool {
 // stumble notes that the endpoint failed on the record, with that status or 0 for no answer, and refuses it when that
 // is its own doing. A 4xx is about the request: it is the event's doing when the endpoint has taken others since it
 // answered so first, which may have been few, and long ago. With a 5xx it does so whatever Retry-After says: else one
-// event would have the endpoint left alone again and again, for good.
+// event would have the endpoint left alone again and again, permanently.
 func (f *front) stumble(e *endpoint, o *sink.Outcome, status int) {
 	if o.Verdict == sink.Refused || blameless(status) {
 		return
@@ -174,7 +174,7 @@ func (f *front) stumble(e *endpoint, o *sink.Outcome, status int) {
 	if f.passed < stumbles && f.others < stumbles || o.Throttle > 0 && status < 500 {
 		return
 	}
-	if o.Verdict == sink.Unknown { // it is sent again when its next attempt is due, and nobody knows of this one then
+	if o.Verdict == sink.Unknown { // it is sent again when its next attempt is due, and no one knows of this one then
 		e.driver.duplicates.Add(1)
 	}
 	reason := &sink.Reason{Class: outbox.Transient, Code: cmp.Or(o.Code, "NO_ANSWER"),

@@ -98,9 +98,9 @@ func TestAmbientHeadersAreNoRows(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a header that smuggles another one in; a header that the transport refuses for ever. Seen to fail
+// Breaks it catches: a header that smuggles another one in; a header that the transport refuses forever. Seen to fail
 // with names and values not looked at. White space at the ends of a value would be cut off, and of two names that
-// servers do not tell apart nobody knows which one counts. Seen to fail with each of the two not looked at.
+// servers do not tell apart no one knows which one counts. Seen to fail with each of the two not looked at.
 func TestWhatNoHeaderCanCarryIsTheEventsFault(t *testing.T) {
 	b := newBed(t, nil)
 	f := sinktest.NewFlow(t, b.driver(t, nil))
@@ -225,7 +225,7 @@ func secured(t *testing.T, c harness.Certificate, clients *harness.Authority) st
 	return "https://127.0.0.1:" + port
 }
 
-// Breaks it catches: a certificate that nobody verifies; one of ours that is not shown; an endpoint with a wrong
+// Breaks it catches: a certificate that no one verifies; one of ours that is not shown; an endpoint with a wrong
 // certificate taken for one that is away, for which nothing is parked. Seen to fail with verification off, and without
 // the client's certificate.
 func TestCertificatesAreVerified(t *testing.T) {

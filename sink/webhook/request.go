@@ -19,7 +19,7 @@ import (
 )
 
 // The headers besides the record's. They and the record's are in small letters: the transport sends a POST again itself
-// when it finds Idempotency-Key or X-Idempotency-Key under its canonical name, and nobody would count that.
+// when it finds Idempotency-Key or X-Idempotency-Key under its canonical name, and no one would count that.
 const (
 	idHeader          = "webhook-id"
 	timestampHeader   = "webhook-timestamp"

@@ -32,7 +32,7 @@ type orders struct {
 // outcome is what it cost.
 type outcome struct {
 	Seconds       float64 // from the first hand-over to the last acknowledgement
-	CPU           float64 // seconds of this process meanwhile, user and system (getrusage)
+	CPU           float64 // seconds of this process in the meantime, user and system (getrusage)
 	P50, P99, Max float64 // milliseconds from hand-over to acknowledgement; 0 without a rate
 }
 

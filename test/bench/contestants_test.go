@@ -17,7 +17,7 @@ type contestant interface {
 	start()   // and do not wait
 	pid() int // 0 = it has ended
 	stop()    // in order
-	// recorded says whether the program has written down, where it does so at all, that n events are published.
+	// recorded reports whether the program has written down, where it does so at all, that n events are published.
 	recorded(n int) bool
 }
 

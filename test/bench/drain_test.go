@@ -168,7 +168,7 @@ func mostAhead(times []time.Time, steps []step) (most int) {
 	return most
 }
 
-// mirrored says whether every journaled row is marked, or deleted.
+// mirrored reports whether every journaled row is marked, or deleted.
 func (r *run) mirrored() bool {
 	r.t.Helper()
 	var left int

@@ -107,7 +107,7 @@ type franzProducer struct {
 	slots  sync.Pool
 }
 
-// franzSlot is a record with its promise, so that neither is made anew each time.
+// franzSlot is a record with its promise, so that neither is made again each time.
 type franzSlot struct {
 	kgo.Record
 	n       int

@@ -132,7 +132,7 @@ func TestBullMQOfAFrozenRelay(t *testing.T) {
 }
 
 // The example's worker is killed at its work, and each job that is done comes once more under another id. Breaks it
-// catches: an event that is counted twice, or not. Seen to fail with ids that nobody looks at.
+// catches: an event that is counted twice, or not. Seen to fail with ids that no one looks at.
 func TestExampleWorkerHandlesEachEventOnce(t *testing.T) {
 	const n = 200
 	server := harness.Redis(t)
@@ -196,7 +196,7 @@ func BenchmarkBullMQ(b *testing.B) {
 	measure(b, forBullMQ(server.Addr, "bullmq"), func(topic string) target { return jobTarget(b, reader, topic) })
 }
 
-// jobTarget is a queue in which nobody works.
+// jobTarget is a queue in which no one works.
 func jobTarget(b testing.TB, reader *redis.Client, queue string) target {
 	list := "bull:" + queue + ":wait"
 	return target{

@@ -15,7 +15,7 @@ import (
 // A relay is killed when much of what it has sent is not journaled, and two of the three servers with it. The next one
 // finds a stream without a leader for longer than it waits, and sends once there is one.
 //
-// Breaks it catches: events that come twice because nobody could read the topic back in time. Seen to fail with a
+// Breaks it catches: events that come twice because no one could read the topic back in time. Seen to fail with a
 // driver that defers nothing: 1,081 events doubled.
 func TestNATSRelayThatStartsWithoutALeaderDoublesNothing(t *testing.T) {
 	if harness.Count(t, "frozen relays") == 0 {

@@ -12,7 +12,7 @@ import (
 
 // The only replica misses what the master acknowledges, and becomes master. Breaks it catches: an event that counts as
 // published and is on one server only; one that is lost, there twice or out of order after the failover; an alarm for
-// what nobody was told to be published; a relay that does not say what it waits for. Seen to fail with every append
+// what no one was told to be published; a relay that does not say what it waits for. Seen to fail with every append
 // taken for kept, and with what was not kept still taken for written.
 func TestRedisFailoverLosesNothingWithMinReplicas(t *testing.T) {
 	sinks := []string{"redis-stream", "bullmq"}

@@ -275,7 +275,7 @@ func (s side) faults(t *testing.T, name, sink string, f *figures) {
 	f.count(t, read(topic))
 }
 
-// awaitCount waits until n are there. Debezium Server is killed and started again when it stands still, as by somebody
+// awaitCount waits until n are there. Debezium Server is killed and started again when it stands still, as by someone
 // who is called: how often is returned.
 func awaitCount(t *testing.T, c contestant, topic target, n int) (stuck int) {
 	t.Helper()

@@ -30,7 +30,7 @@ const (
 	slowest = 15
 )
 
-// budgets is how long each package's tests may take, by import path without the repository's.
+// budgets bounds how long each package's tests may take, by import path without the repository's.
 type budgets map[string]time.Duration
 
 func read(table string) (budgets, error) {

@@ -59,7 +59,7 @@ func TestSharesHaveEachPackageOnceWhateverTheOrder(t *testing.T) {
 	}
 }
 
-// Two packages at a time, all of them, in 25 minutes. Breaks it catches: tests that are added until nobody waits for
+// Two packages at a time, all of them, in 25 minutes. Breaks it catches: tests that are added until no one waits for
 // them; a budget for a package that is gone. Seen to fail with 3,000 more seconds, and with a package misspelt.
 func TestBudgetsAreOfPackagesThatExistAndFitIn25Minutes(t *testing.T) {
 	b, err := read(table)

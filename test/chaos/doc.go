@@ -5,6 +5,6 @@
 //	make chaos ARGS="-faults 200 -rate 2000"          by hand, on a quiet machine; prints tables for docs/reliability.md
 //	make chaos ARGS="-faults 200 -seed 7 -only 'relay killed,slot dropped'"
 //
-// A seed decides which faults come, in which order, and how long each lasts. What the processes do meanwhile it does
-// not decide: a run that fails is seldom the same a second time.
+// A seed decides which faults come, in which order, and how long each lasts. What the processes do in the meantime it
+// does not decide: a run that fails is seldom the same a second time.
 package chaos

@@ -94,7 +94,7 @@ func (w *world) crashPostgres(crash func() error) func() {
 	return func() { check(w.t, w.pg.Server.Start(w.t.Context())) }
 }
 
-// fastShutdown must not wait for the relay for ever, whatever else is broken.
+// fastShutdown must not wait for the relay forever, whatever else is broken.
 func (w *world) fastShutdown() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -104,7 +104,7 @@ func (l *link) answers() {
 			_, _ = l.client.Write(frame[:len(frame)/2])
 			return
 		case Withhold:
-			_, _ = io.Copy(io.Discard, l.broker) // until somebody closes it; nothing reaches the client any more
+			_, _ = io.Copy(io.Discard, l.broker) // until someone closes it; nothing reaches the client any more
 			return
 		}
 		if _, err := l.client.Write(frame); err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/embedded"
 )
 
-// Breaks it catches: topics not seeded or with another number of partitions, an address that nobody can connect to,
+// Breaks it catches: topics not seeded or with another number of partitions, an address that no one can connect to,
 // a DataDir that is not used.
 func TestFakeKafkaHasItsTopicsAndKeepsThem(t *testing.T) {
 	dir := t.TempDir()

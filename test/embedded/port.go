@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// FreePort finds a TCP port on 127.0.0.1 that nobody listens on. It stays below 32768, where Linux begins to take the
+// FreePort finds a TCP port on 127.0.0.1 that no one listens on. It stays below 32768, where Linux begins to take the
 // local ports of outgoing connections: a client that tries again and again to reach a stopped server there would sooner
 // or later connect to itself and keep the server from starting again.
 func FreePort() (int, error) {

@@ -60,7 +60,7 @@ type Postgres struct {
 // Version, at least 14.
 //
 // The server never outlives this process, even if that is killed. Postgres refuses to run as root: a root process runs
-// it as user "postgres", else "nobody", so Dir must lie where they may go, not in root's home. ctx bounds the start
+// it as user "postgres", else "no one", so Dir must lie where they may go, not in root's home. ctx bounds the start
 // only. Linux only; elsewhere it returns an error that says so.
 func StartPostgres(ctx context.Context, c PostgresConfig) (*Postgres, error) {
 	if err := supported(); err != nil {

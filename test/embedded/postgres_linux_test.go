@@ -189,7 +189,7 @@ func TestFreezeSilencesSessionsUntilThaw(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a directory of the caller's removed by Stop, a cluster made anew over old data.
+// Breaks it catches: a directory of the caller's removed by Stop, a cluster made again over old data.
 func TestPostgresKeepsAGivenDirectory(t *testing.T) {
 	dir, err := os.MkdirTemp("", "embedded-test-")
 	if err != nil {

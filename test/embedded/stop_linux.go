@@ -56,7 +56,8 @@ func (p *Postgres) Kill9() error {
 }
 
 // Freeze stops the server and its sessions with SIGSTOP. Connections stay open and go silent, as behind a broken
-// network. A frozen server is ended by any of the other methods, but by nobody if this process is killed meanwhile.
+// network. A frozen server is ended by any of the other methods, but by no one if this process is killed in the
+// meantime.
 func (p *Postgres) Freeze() error {
 	if server := p.running(); server != nil {
 		server.Freeze()

@@ -42,7 +42,7 @@ func serve(directory, mountpoint string) error {
 	held := &memory{files: map[uint64]*file{}}
 	root := &node{memory: held}
 	root.RootData = &fs.LoopbackRoot{Path: directory, Dev: at.Dev, RootNode: root}
-	none := time.Duration(0) // the kernel asks anew: what it remembered would survive the crash
+	none := time.Duration(0) // the kernel asks again: what it remembered would survive the crash
 	server, err := fs.Mount(mountpoint, root, &fs.Options{
 		EntryTimeout: &none, AttrTimeout: &none,
 		MountOptions: fuse.MountOptions{

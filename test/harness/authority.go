@@ -32,7 +32,7 @@ type Certificate struct {
 	Both     string // key and certificate in one file: a keystore of the type PEM
 }
 
-// NewAuthority makes an authority that nobody trusts yet.
+// NewAuthority makes an authority that no one trusts yet.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
 	a := &Authority{key: newKey(t), dir: t.TempDir()}

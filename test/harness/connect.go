@@ -20,7 +20,7 @@ const (
 	ConnectVersion  = "4.3.0"
 )
 
-// connectStopPatience is how long a worker may take to stop: it flushes its offsets, and gives its tasks 5 s.
+// connectStopPatience bounds how long a worker may take to stop: it flushes its offsets, and gives its tasks 5 s.
 const connectStopPatience = 30 * time.Second
 
 // ConnectConfig is a standalone worker of Kafka Connect with one connector.

@@ -166,7 +166,7 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 
 func (c *Cluster) close() error {
 	for _, node := range c.Nodes {
-		node.Kill9() // nobody wants the data, and a controlled shutdown takes seconds
+		node.Kill9() // no one wants the data, and a controlled shutdown takes seconds
 	}
 	if c.dir == "" {
 		return nil
@@ -188,7 +188,7 @@ func (c *Cluster) Admin(t testing.TB) *kadm.Client {
 	return kadm.NewClient(client)
 }
 
-// Topic creates a topic whose name begins with the given one and is nobody else's, and returns its name. The
+// Topic creates a topic whose name begins with the given one and is no one else's, and returns its name. The
 // configuration is in Kafka's keys, such as max.message.bytes. It is deleted at the test's end.
 func (c *Cluster) Topic(t testing.TB, name string, partitions int, config map[string]string) string {
 	t.Helper()
@@ -329,7 +329,7 @@ func (n *Node) Freeze() { n.current().Freeze() }
 // Thaw lets a frozen broker go on.
 func (n *Node) Thaw() { n.current().Thaw() }
 
-// freeAddr is an address on the loopback interface that nobody listens on.
+// freeAddr is an address on the loopback interface that no one listens on.
 func freeAddr() (string, error) {
 	port, err := embedded.FreePort()
 	if err != nil {

@@ -79,7 +79,7 @@ func (c *Cluster) Stop() {
 	}
 }
 
-// Leaders are the ids of the brokers that lead the topic's partitions, by partition; -1 where nobody does.
+// Leaders are the ids of the brokers that lead the topic's partitions, by partition; -1 where no one does.
 func (c *Cluster) Leaders(t testing.TB, topic string) []int32 {
 	t.Helper()
 	var leaders []int32

@@ -99,7 +99,7 @@ func nodeModules(t testing.TB, npm string) (dir string, err error) {
 	})
 }
 
-// Config is the program as a process that somebody else starts.
+// Config is the program as a process that someone else starts.
 func (n *Script) Config() child.Config { return n.config }
 
 // Start starts the program; it ends with the test.

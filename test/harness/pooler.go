@@ -88,7 +88,7 @@ func PoolerVersion(t testing.TB) string {
 	return line
 }
 
-// nobody is whom a server that refuses root runs as; nil when this process is not root.
+// no one is whom a server that refuses root runs as; nil when this process is not root.
 func nobody(t testing.TB) *child.Account {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -224,8 +224,8 @@ func (c *RedisCluster) at(addr string) *RedisServer {
 	return nil
 }
 
-// FailOver kills the key's master, has meanwhile done something else, waits until its replica is the master, and starts
-// the killed one.
+// FailOver kills the key's master, has in the meantime done something else, waits until its replica is the master, and
+// starts the killed one.
 func (c *RedisCluster) FailOver(key string, meanwhile func()) {
 	c.t.Helper()
 	before, _ := c.MasterOf(key)

@@ -29,7 +29,7 @@ const relayReadyPatience = 30 * time.Second
 type Settings map[string]any
 
 // NewSettings is a configuration that joins a database and a cluster, with a slot, a publication, topics and an HTTP
-// address that nobody else uses.
+// address that no one else uses.
 func NewSettings(t testing.TB, pg *PG, brokers []string) Settings {
 	t.Helper()
 	addr, err := freeAddr()

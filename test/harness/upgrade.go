@@ -15,7 +15,7 @@ import (
 
 // Upgrade moves everything on the test's own server to a new one by pg_upgrade, as a major upgrade does: system
 // identifier and WAL are new, slots are gone, the objects keep their oids. The new server is the one that is installed,
-// because only that brings the program along; the old one may be an older major. It is stopped for good.
+// because only that brings the program along; the old one may be an older major. It is stopped permanently.
 func (p *PG) Upgrade(t testing.TB) *PG {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), postgresPatience)

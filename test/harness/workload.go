@@ -40,7 +40,7 @@ type Load struct {
 	committed atomic.Int64
 
 	turns sync.RWMutex // a writer has it while it writes a transaction, a pause for itself
-	began time.Time    // guarded by turns; later by what pauses took
+	began time.Time    // guarded alternately; later by what pauses took
 
 	mu      sync.Mutex
 	failure error // of the first writer that gave up; guarded by mu
@@ -128,7 +128,7 @@ func (l *Load) Stop(t testing.TB) {
 }
 
 // Pause lets the writers end their transactions and begin none until resume is called, which must be. What they did not
-// write meanwhile they do not make up for.
+// write in the meantime they do not make up for.
 func (l *Load) Pause() (resume func()) {
 	l.turns.Lock()
 	since := time.Now()
@@ -150,7 +150,7 @@ func (l *Load) WaitCommitted(t testing.TB, n int, within time.Duration) {
 	})
 }
 
-// enough says that no further transaction is wanted.
+// enough reports that no further transaction is wanted.
 func (l *Load) enough() bool {
 	return l.workload.Events > 0 && l.Committed() >= l.workload.Events
 }

@@ -166,7 +166,7 @@ var shapes = []struct {
 // errAbort makes transaction roll back what was written.
 var errAbort = errors.New("roll back")
 
-// errPrepared says that the transaction was prepared.
+// errPrepared reports that the transaction was prepared.
 var errPrepared = errors.New("prepared")
 
 func (w *writer) transaction(ctx context.Context) error {

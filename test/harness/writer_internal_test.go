@@ -3,7 +3,7 @@ package harness
 import "testing"
 
 // A crash may come between the phases of a commit. Break it catches: a transaction left prepared, whose locks stop the
-// load for ever. Seen to fail with nothing committed, and with what other writers prepared.
+// load forever. Seen to fail with nothing committed, and with what other writers prepared.
 func TestWriterCommitsWhatACrashLeftPrepared(t *testing.T) {
 	p := Postgres(t)
 	w := newWriter(&Load{pg: p, name: Unique(t, "load")}, 3)

@@ -160,7 +160,7 @@ func apart(t *testing.T, kafka *harness.Cluster, s share) (with, without, before
 
 const window = 4 // seconds
 
-// sendInWindows sends at a rate, in windows that fail and do not, by turns, and says how many events.
+// sendInWindows sends at a rate, in windows that fail and do not, alternately, and says how many events.
 func sendInWindows(
 	t *testing.T, pg *harness.PG, addrs []string, topic string, windows int, s share, rate int, failing *atomic.Bool,
 ) (events int) {

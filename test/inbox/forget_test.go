@@ -46,8 +46,8 @@ func TestIDsAreForgottenAfterKeep(t *testing.T) {
 }
 
 // A look for old ids costs the blocks that it looks through, also in a table whose old rows were deleted and whose
-// places were filled again, and where another session looks it waits for nobody. Seen to fail
-// with no limit of blocks, without SKIP LOCKED, with a pause that nobody heeds, and with no look at the time.
+// places were filled again, and where another session looks it waits for no one. Seen to fail
+// with no limit of blocks, without SKIP LOCKED, with a pause that no one heeds, and with no look at the time.
 func TestForgettingCostsTheSameInALongLife(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)

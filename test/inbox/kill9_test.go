@@ -32,7 +32,7 @@ func count(ci, night int) int {
 	return ci
 }
 
-// produceSlowly writes events at a rate until they are all there; one in a thousand fails for good.
+// produceSlowly writes events at a rate until they are all there; one in a thousand fails permanently.
 func produceSlowly(t *testing.T, addrs []string, topic string, events, keys int, d time.Duration) (permanent int) {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(addrs...), kgo.UnknownTopicRetries(-1))
@@ -73,8 +73,9 @@ func produceSlowly(t *testing.T, addrs []string, topic string, events, keys int,
 	return permanent
 }
 
-// Consumers, the broker and Postgres are killed and frozen; one event in a hundred fails, one in a thousand for good.
-// Seen to fail with a claim that returns no conflicts: 21,113 effects of 19,980 events, 1,133 of them out of order.
+// Consumers, the broker and Postgres are killed and frozen; one event in a hundred fails, one in a thousand
+// permanently. Seen to fail with a claim that returns no conflicts: 21,113 effects of 19,980 events, 1,133 of them out
+// of order.
 func TestKillsLoseDoubleAndDisorderNothing(t *testing.T) {
 	for name, protocol := range map[string]bool{"classic": false, "consumer": true} {
 		t.Run(name, func(t *testing.T) {

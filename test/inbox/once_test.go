@@ -93,8 +93,8 @@ func TestAFailingEventDelaysItsKeyOnly(t *testing.T) {
 	judge(t, pg, events)
 }
 
-// An event that fails for good is a dead letter; its followers go on, and a replay has its effect. Seen to fail with a
-// replay that leaves the row dead.
+// An event that fails permanently is a dead letter; its followers go on, and a replay has its effect. Seen to fail with
+// a replay that leaves the row dead.
 func TestDeadLettersAreReplayedAndDiscarded(t *testing.T) {
 	t.Parallel()
 	pg := harness.Postgres(t)
@@ -220,7 +220,7 @@ func TestAKeyGoesOnAfterItsOnlyParkedEventIsDiscarded(t *testing.T) {
 	}
 }
 
-// More parked events are due than one look takes, of a partition that nobody has and behind one that a person holds.
+// More parked events are due than one look takes, of a partition that no one has and behind one that a person holds.
 // Break it catches: keys whose time has come that are never seen behind them. Seen to fail with the partitions not
 // looked at.
 func TestWhatIsDueElsewhereHidesNothing(t *testing.T) {

@@ -226,7 +226,7 @@ func (w *world) judge(ctx context.Context) error {
 			}
 		}
 	}
-	// Those that were taken for what ends its process, since somebody else ended it each time, were replayed.
+	// Those that were taken for what ends its process, since someone else ended it each time, were replayed.
 	for what, q := range map[string]struct {
 		sql  string
 		want int
@@ -264,7 +264,7 @@ var brokenRules = []struct{ rule, file, old, new string }{
 }
 
 // Each rule that is broken is found within some seeds. Seen to fail with a rule that 60 seeds did not find. It compiles
-// the package anew for each: at night only, and by hand: go test -run BrokenRules . -args -seeds 60.
+// the package again for each: at night only, and by hand: go test -run BrokenRules . -args -seeds 60.
 func TestSeedsFindBrokenRules(t *testing.T) {
 	if *seeds == 0 && count(0, 1) == 0 {
 		t.Skip("left out of a usual run: it compiles four times; at night, or with -args -seeds 60")

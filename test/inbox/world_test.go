@@ -157,7 +157,7 @@ func (w *world) start(ctx context.Context) error {
 		Retry: inbox.Retry{MaxAttempts: 6, InitialBackoff: time.Millisecond, MaxBackoff: 8 * time.Millisecond, ParkAfter: 2},
 		Log:   slog.New(slog.NewTextHandler(&w.log, &slog.HandlerOptions{Level: slog.LevelDebug})).With("member", m.number),
 		// The stand-in counts a fetch session's epoch when it answers, Kafka when it is asked. If a connection goes in
-		// between, the two can disagree for good on what is fetched, and none of it says so.
+		// between, the two can disagree permanently on what is fetched, and none of it says so.
 		Client: []kgo.Opt{kgo.DisableFetchSessions(), kgo.Dialer(m.wire.dial), kgo.SessionTimeout(500 * time.Millisecond),
 			kgo.HeartbeatInterval(100 * time.Millisecond), kgo.RebalanceTimeout(6 * time.Second)},
 	})
@@ -219,7 +219,7 @@ func (w *world) groups(ctx context.Context) ([]kmsg.DescribeGroupsResponseGroup,
 }
 
 // expire has the group forget members that were killed. Kafka does that after the session's time-out; the stand-in does
-// not where one was killed between its join and its sync, and leaves it its partitions for good.
+// not where one was killed between its join and its sync, and leaves it its partitions permanently.
 func (w *world) expire(ctx context.Context) error {
 	groups, err := w.groups(ctx)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 )
 
-// Break it catches: an alert that fires for ever, because rounds are rarer than it allows. Seen to fail with the rules
+// Break it catches: an alert that fires forever, because rounds are rarer than it allows. Seen to fail with the rules
 // as the file has them, and with once the interval.
 func TestChartRaisesTheLimitOfReconcilesWithTheirInterval(t *testing.T) {
 	t.Parallel()

@@ -301,7 +301,7 @@ func TestPolicyFollowsTheConfiguration(t *testing.T) {
 	}
 }
 
-// Break it catches: a chart whose image nobody has, or that Helm refuses to look at. Seen to fail with another
+// Break it catches: a chart whose image no one has, or that Helm refuses to look at. Seen to fail with another
 // appVersion, and with a kubeVersion that no server has.
 func TestChartIsOfAReleaseThatThereIs(t *testing.T) {
 	t.Parallel()

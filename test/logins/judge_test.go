@@ -89,7 +89,7 @@ func (p *place) refusals(t *testing.T) {
 	})
 }
 
-// wantRefused checks that nobody lets us in, and that the error is one that a person must see to, says what to look at,
+// wantRefused checks that no one lets us in, and that the error is one that a person must see to, says what to look at,
 // and shows no password.
 func wantRefused(t *testing.T, cfg config.Config, words ...string) {
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Breaks it catches: as with Redis, and questions to JetStream that nobody may ask and that are waited for in silence.
+// Breaks it catches: as with Redis, and questions to JetStream that no one may ask and that are waited for in silence.
 // Seen to fail with the refusal of a question left to the time-out of its answer.
 func TestSecuredNATS(t *testing.T) {
 	t.Parallel() // most of it is waiting

@@ -38,8 +38,8 @@ func (b *bed) noticeSQL(ctx context.Context, binary string, s site, names []stri
 		if r.failed == "" {
 			continue
 		}
-		// One that fails in the time that it needs to pass has not waited for anything in vain. Else a machine that is
-		// busy may be what it fails of: it must pass without the change, right now, and in far less time.
+		// One that fails in the time that it needs to pass has not waited for anything without success. Else a machine that
+		// is busy may be what it fails of: it must pass without the change, right now, and in far less time.
 		if r.took > took[r.failed] {
 			free, err := b.runSQL(ctx, binary, "-1", []string{r.failed}, o.within+3*usual, worker, o)
 			if err != nil {

@@ -175,7 +175,7 @@ func (b *bed) reachSQL(ctx context.Context, binary string,
 		}
 		return note(file, name)
 	})
-	// nobody knows who comes by what a view or a function has in it
+	// no one knows who comes by what a view or a function has in it
 	passing := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return took[name] == 0 })
 	for _, f := range b.files {
 		reaching[f.id] = slices.Clone(passing)

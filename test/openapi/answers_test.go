@@ -104,7 +104,7 @@ func (j *judge) examples(o operation) (texts []string) {
 var unseen = []string{"GET /livez 503"}
 
 // Breaks it catches: an answer that is not as the document says, a field that it does not have, an example that is
-// refused, an answer of the document that nobody gives. Seen to fail with backlog as a text, with a field of the status
+// refused, an answer of the document that no one gives. Seen to fail with backlog as a text, with a field of the status
 // taken out of the document, with an example that has neither ids nor all, and with an answer 418 in the document.
 func TestAnswersAreAsTheDocumentSays(t *testing.T) {
 	t.Parallel()
@@ -181,7 +181,7 @@ func (j *judge) whileStarting(s *site) {
 	for _, path := range []string{"events?", "events/x?", "count?kind=replay&"} {
 		j.want(http.StatusServiceUnavailable, http.MethodGet, url, "/api/v1/inbox/"+path+"consumer=billing", "", nil)
 	}
-	// Nobody is let in without a token to compare with; the status and its like ask for nothing else.
+	// No one is let in without a token to compare with; the status and its like ask for nothing else.
 	away := s.listen(web.Config{Address: "0.0.0.0:0", TokenFile: tokenFile(j.t, "")})
 	for _, path := range []string{"status", "history", "notes", "config", "stream", "session"} {
 		j.want(http.StatusServiceUnavailable, http.MethodGet, away, "/api/v1/"+path, "", known)

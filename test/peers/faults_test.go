@@ -55,7 +55,7 @@ type run struct {
 	bad      string      // id of a poison event
 	byHand   int         // restarts by a person
 	sent     int         // how often the poison event is in the topic
-	waiting  int         // events that had not come when the peer was given up: late or lost, which nobody can say
+	waiting  int         // events that had not come when the peer was given up: late or lost, which no one can say
 
 	peerCPU, postgresCPU time.Duration // in the measured time, or in all
 	events               int           // over which
@@ -159,8 +159,8 @@ func (r *run) kills() {
 	}
 }
 
-// cuts breaks connections to the broker and to Postgres by turns, in three ways: all at once, in the middle of what the
-// peer sends, and in place of the answer.
+// cuts breaks connections to the broker and to Postgres alternately, in three ways: all at once, in the middle of what
+// the peer sends, and in place of the answer.
 func (r *run) cuts() {
 	for n := range r.sizes.cuts {
 		proxy := r.w.cuts[n%len(r.w.cuts)]

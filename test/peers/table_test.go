@@ -54,7 +54,7 @@ func (o outcome) recoveries() string {
 	return seconds(quantile(each, 0.5)) + ", " + seconds(each[len(each)-1])
 }
 
-// meanwhile is how long those events waited that were committed while the fault lasted, and had no part in it.
+// in the meantime is how long those events waited that were committed while the fault lasted, and had no part in it.
 func (o outcome) meanwhile() string {
 	if o.from.IsZero() {
 		return ""

@@ -31,7 +31,7 @@ type verdict struct {
 	report                    verify.Report
 	lost, doubled, disordered int
 	rewritten                 int // records with other bytes than the row has
-	other                     int // findings of any other kind: keys, partitions, ids that nobody committed
+	other                     int // findings of any other kind: keys, partitions, ids that no one committed
 	events                    []event
 	first                     map[string]time.Time // by id: when it was there first
 }

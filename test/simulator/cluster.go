@@ -29,7 +29,7 @@ type clusterPartition struct {
 	log      []message
 	written  []*attempts         // batches in it
 	readBy   int                 // take-over of the last process that read its end back
-	excused  int64               // below this offset nobody can know what is ours: an end could not be read back
+	excused  int64               // below this offset no one can know what is ours: an end could not be read back
 	blind    map[string]*process // topics of the stream whose end it could not read back, and has sent nothing since
 	numbers  int64               // of messages of a stream so far
 }

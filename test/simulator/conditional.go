@@ -140,7 +140,7 @@ func (s *logStream) End(ctx context.Context) (end int64, err error) {
 	return end, err
 }
 
-// excuse forgives what stands in the stream now and the process could not read back: nobody can know of it. Called with
+// excuse forgives what stands in the stream now and the process could not read back: no one can know of it. Called with
 // mu held.
 func (s *logStream) excuse() {
 	for _, p := range s.part.blind {

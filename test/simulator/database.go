@@ -158,7 +158,7 @@ func newDatabase() database {
 	}
 }
 
-// terminal says whether the event is journaled, parked or dead.
+// terminal reports whether the event is journaled, parked or dead.
 func (db *database) terminal(at recorded) bool {
 	_, journaled := db.journal[at]
 	return journaled || db.parked[at] != nil || db.dead[at] != nil

@@ -86,7 +86,7 @@ const driftSequences = 100
 // TestMutantsOfTheStoreDifferFromSQL plays each mutant of the made-up tables beside the real ones until the two
 // differ.
 //
-// Breaks it catches: sequences that do not come to what was broken. Seen to fail while nobody asked for the slot as the
+// Breaks it catches: sequences that do not come to what was broken. Seen to fail while no one asked for the slot as the
 // backend of another relay, and while events were parked in the order of their rows only.
 func TestMutantsOfTheStoreDifferFromSQL(t *testing.T) {
 	if raced || testing.Short() {
@@ -124,7 +124,7 @@ func shorten(steps []int, fails func([]int) bool) []int {
 	return steps
 }
 
-// caller is a relay that makes calls; nobody is behind it.
+// caller is a relay that makes calls; no one is behind it.
 type caller struct {
 	*process
 	askedTwin

@@ -1,7 +1,7 @@
 // Package simulator plays a relay against a Postgres and a broker that are made up, and judges what it does to them.
 // The relay is the real one: relay.Relay with its supervisor, dispatcher, settler, parking, retrier, diverter, mirror,
 // reconciler, the decoder, the ledger and sink.Engine. Below it everything is in memory, and time is that of
-// testing/synctest: it moves when nobody can do anything. A seed draws what a run is like and what happens in it.
+// testing/synctest: it moves when no one can do anything. A seed draws what a run is like and what happens in it.
 //
 // # The Postgres
 //
@@ -11,7 +11,7 @@
 // semantics of package store: a call is one transaction, which may be slow, fail, be cut off, or lose its answer after
 // it has committed; writes that do not wait for the disk are forgotten by a crash; the fence of the epoch, the lease,
 // the end of older sessions at a take-over. The slot is dropped or invalidated, the publication loses the table, the
-// application deletes rows, the table is made anew with the same ids. It ends streams by an error of its own, with the
+// application deletes rows, the table is made again with the same ids. It ends streams by an error of its own, with the
 // reason behind what the relay has not read, and gives the slot away at once: now and then without a cause that stays,
 // or because the publication was dropped or a transaction cannot be decoded, until a person repairs that. It does not
 // know SQL: a real Postgres beside it holds it to that; see below.
@@ -49,7 +49,7 @@
 //   - J2 First appearances of a lane are in the order of its commits, dead letters left out.
 //   - J3 A process that has the slot has never more than limits.max_unrecorded records in topics that are not
 //     journaled; what it has left there before another one took the slot over, and it got it back, is that crash's, as
-//     is what it looked for in vain when it took the slot over anew.
+//     is what it looked for without success when it took the slot over again.
 //   - J4 The slot's position never passes an event that is neither journaled, nor parked, nor dead; it never goes back
 //     by the relay's word, and never exceeds what the session has received.
 //   - J5 A journal row is true when it is written, but for one of a process that has lost the slot, whose record the
@@ -67,9 +67,9 @@
 //   - J11 Nothing is published behind a dead letter that holds its lane, before a person has decided about that; and a
 //     replay keeps the order of the dead letters of a key, also where one of them dies again: those behind it stay.
 //   - J12 No more events die than dlq.breaker lets, and none before its copy is in dlq.topic.
-//   - J13 While something ends each stream, somebody says what, a minute after the end of all other trouble at the
+//   - J13 While something ends each stream, someone says what, a minute after the end of all other trouble at the
 //     latest.
-//   - J14 What topics have lost and somebody asks for is published once more if its row is there, in the order of its
+//   - J14 What topics have lost and someone asks for is published once more if its row is there, in the order of its
 //     lane, and counted.
 //
 // # The real Postgres
@@ -78,7 +78,7 @@
 // kind of an error, and all that both hold after it. Once for sequences of calls that no relay makes, by three of
 // them on two slots; and for whole seeds, in which the real store answers the relay (make simulate-sql). The real
 // calls are made by a goroutine outside of the bubble: who waits for it is not durably blocked, so fake time stands
-// meanwhile. The clock, the end of the WAL and the slots that the SQL sees are the world's: testdata/postgres.sql
+// in the meantime. The clock, the end of the WAL and the slots that the SQL sees are the world's: testdata/postgres.sql
 // puts them into the place of now(), pg_replication_slots and the like, in the catalog of that server alone. A
 // transaction of the application has a real one that is open as long. Made up stay: the stream, the publication, the
 // waits for transactions, which sessions a take-over ends, and what fails; a crash forgets nothing there, and calls

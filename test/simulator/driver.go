@@ -98,7 +98,7 @@ func (d *driver) Size(r *sink.Record) int { return len(r.Key) + len(r.Value) + l
 // Close implements [sink.Driver].
 func (d *driver) Close() error { return nil }
 
-// AnsweredSince says whether brokers answer; what they say of topics is never old.
+// AnsweredSince reports whether brokers answer; what they say of topics is never old.
 func (d *driver) AnsweredSince(time.Time) bool {
 	d.p.w.mu.Lock()
 	defer d.p.w.mu.Unlock()
@@ -273,7 +273,7 @@ func (d *driver) refuse(b *sink.Batch, a *attempts) *sink.Outcome {
 	return &o
 }
 
-// refused says whether the broker would refuse the row's record now.
+// refused reports whether the broker would refuse the row's record now.
 func (r *row) refused() bool {
 	return r != nil && (r.poison == permanent || r.poison == transient) && r.refusals < r.needed
 }
@@ -302,12 +302,12 @@ func (d *driver) answer(r *delivery) {
 	}
 	o := r.answer
 	switch {
-	case o.Verdict == sink.Unanswered && !a.written: // its topic was deleted meanwhile
+	case o.Verdict == sink.Unanswered && !a.written: // its topic was deleted in the meantime
 		o = sink.Outcome{Verdict: sink.Unknown, Err: errNoTopic, Trouble: sink.TopicTrouble, Pause: true}
 	case a.written && o.Verdict != sink.Unknown && o.Verdict != sink.NotWritten:
 		o = sink.Outcome{Verdict: sink.Accepted, FirstOffset: a.offset}
 	case a.written && o.Verdict == sink.NotWritten:
-		o.Verdict = sink.Unknown // an earlier attempt may have been written: nobody can say that it was not
+		o.Verdict = sink.Unknown // an earlier attempt may have been written: no one can say that it was not
 	case a.number > 1 && o.Verdict == sink.NotWritten:
 		o.Verdict = sink.Unknown
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
-// A server that cannot go on ends the stream with the reason behind all that it has sent, and nobody may have read that
+// A server that cannot go on ends the stream with the reason behind all that it has sent, and no one may have read that
 // yet: the slot is free at once, and a standby may take it before this relay knows. This file has the ends of that
 // kind, what causes them until a person repairs it, and who must have said so by then.
 
@@ -30,7 +30,7 @@ type breakage struct {
 	code string       // of the halt that says so
 	at   time.Time    // since when
 	tx   *transaction // that cannot be read; nil: the publication is gone
-	said bool         // somebody has said why
+	said bool         // someone has said why
 }
 
 // ends draws the troubles of this file.
@@ -82,7 +82,7 @@ func (w *world) planBreak(d *dice) {
 	})
 }
 
-// mend is what a person does about the breakage. Called with mu held.
+// fix is what a person does about the breakage. Called with mu held.
 func (w *world) mend() {
 	w.judgeReasons()
 	if tx := w.broken.tx; tx != nil {
@@ -215,7 +215,7 @@ func (s *stream) die(upTo int, said error) {
 	s.w.server.tell()
 }
 
-// stuck says that the server has come to where it ends the stream, or is about to.
+// stuck reports that the server has come to where it ends the stream, or is about to.
 func (s *stream) stuck() bool {
 	items := s.w.server.wal.items
 	switch {
@@ -227,7 +227,7 @@ func (s *stream) stuck() bool {
 	return false
 }
 
-// brokenPipe says that the server's end shows by a status that cannot be sent; behind some proxies it does not show.
+// brokenPipe reports that the server's end shows by a status that cannot be sent; behind some proxies it does not show.
 func (s *stream) brokenPipe() bool {
 	return s.said != nil && s.grant.PID%2 == 0 &&
 		time.Since(s.died) > time.Duration(s.w.profile.config.Postgres.StatusInterval)

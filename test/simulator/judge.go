@@ -87,7 +87,7 @@ type turn struct {
 	unrecorded int // records appended in it that are not journaled
 }
 
-// leave makes records of a partition that nobody can read back those of the crash that left them there: whoever looks
+// leave makes records of a partition that no one can read back those of the crash that left them there: whoever looks
 // for them forgets them, and counts what may be sent again.
 func (w *world) leave(part *clusterPartition) {
 	part.excused = int64(len(part.log))
@@ -107,7 +107,7 @@ func (w *world) turnOf(p *process) *turn {
 	return &turn{}
 }
 
-// unreadable says that the row is among the records of a partition whose end could not be read back.
+// unreadable reports that the row is among the records of a partition whose end could not be read back.
 func (w *world) unreadable(r *row) bool {
 	for _, part := range w.cluster.topics[r.topic].partitions {
 		for _, m := range part.log[:part.excused] {
@@ -184,9 +184,9 @@ func (w *world) judgeCopy(p *process, rec *sink.Record) *row {
 	return r
 }
 
-// finished says that the row's event holds nobody back any more. One that cannot become a message does so only if dead
-// letters hold their lanes; nor does one that is read from the table because the stream has left rows out: it is marked
-// as late, and may be.
+// finished reports that the row's event holds no one back any more. One that cannot become a message does so only if
+// dead letters hold their lanes; nor does one that is read from the table because the stream has left rows out: it is
+// marked as late, and may be.
 func (w *world) finished(r *row) bool {
 	return r.appeared > 0 || r.baselined || r.late || r.lost || r.vanished || w.server.isDead(r) ||
 		r.poison == unmappable && w.profile.config.Retry.OnDead != config.OnDeadHold

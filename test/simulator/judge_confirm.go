@@ -8,8 +8,8 @@ import (
 
 // J1, J5 and J8 by the kind of broker: what may come twice, what a journal row says, and how long one permit lasts.
 
-// stint is how long a request may go on to begin others: driver's promises. The engine asks before each request whether
-// it may; a driver that makes several of one asks again after so long.
+// stint bounds how long a request may go on to begin others: driver's promises. The engine asks before each request
+// whether it may; a driver that makes several of one asks again after so long.
 func (k *brokerKind) stint() time.Duration {
 	switch k.name {
 	case Conditional:
@@ -20,7 +20,7 @@ func (k *brokerKind) stint() time.Duration {
 	return 5 * time.Millisecond
 }
 
-// late says that a batch that was first sent in that take-over is written when its sender's successor has looked
+// late reports that a batch that was first sent in that take-over is written when its sender's successor has looked
 // already, or, where there is nothing to look at, when there is one, be it a later term of the same process.
 func (w *world) late(serial int, part *clusterPartition) bool {
 	switch w.profile.kind.name {
@@ -32,7 +32,7 @@ func (w *world) late(serial int, part *clusterPartition) bool {
 	return part.readBy > serial
 }
 
-// judgeRepeated fails if the event appears once more and should not (J1). Kafka: nobody counted it as possible.
+// judgeRepeated fails if the event appears once more and should not (J1). Kafka: no one counted it as possible.
 // Conditional: the stream's end, or what stands behind it, tells that it is there. Confirm: it was confirmed, or it was
 // sent again more often than connections, processes or turns ended with it unconfirmed and unrecorded.
 func (w *world) judgeRepeated(p *process, r *row, late bool) {
@@ -116,7 +116,7 @@ func (w *world) confirmed(t *clusterTopic, p store.Published) (*row, bool) {
 	return nil, false
 }
 
-// receive puts a message where nobody reads it back. Called with mu held.
+// receive puts a message where no one reads it back. Called with mu held.
 func (c *cluster) receive(p *process, serial int, part *clusterPartition, m message, copyOf *row) {
 	m.at, m.source = time.Now(), "ours"
 	part.log = append(part.log, m)

@@ -11,8 +11,8 @@ func (w *world) judgeRequest(p *process, asked time.Time) {
 	w.judgeWithin(p, asked, w.profile.kind.stint())
 }
 
-// alone says that the process cannot know that it has lost the slot: its stream ended behind what it has not read. What
-// it has begun when it learns of that goes on for a stint.
+// alone reports that the process cannot know that it has lost the slot: its stream ended behind what it has not read.
+// What it has begun when it learns of that goes on for a stint.
 func (w *world) alone(p *process, stint time.Duration) bool {
 	proved := time.Duration(w.profile.config.Postgres.WALSenderTimeout) / 2
 	return !p.leftAlone.IsZero() && time.Since(p.leftAlone) <= proved &&

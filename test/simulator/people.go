@@ -8,10 +8,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// decideEvery is how often somebody looks, when all trouble has ended, whether the relay waits for a decision.
+// decideEvery is how often someone looks, when all trouble has ended, whether the relay waits for a decision.
 const decideEvery = time.Second
 
-// repairAfter is how long after the end of all trouble somebody repairs what makes events bad.
+// repairAfter is how long after the end of all trouble someone repairs what makes events bad.
 const repairAfter = 20 * time.Second
 
 // reconcilePatience is how long a person waits for a look at the whole table.
@@ -126,8 +126,8 @@ func (w *world) repair() {
 	}
 }
 
-// pending says whether a request is not done whose turn is not after this one. Those of the last turn wait for room, or
-// for what the stream delivers, and so for what a person decides.
+// pending reports whether a request is not done whose turn is not after this one. Those of the last turn wait for room,
+// or for what the stream delivers, and so for what a person decides.
 func (s *server) pending(turn int) bool {
 	for _, r := range s.db.requests {
 		if r.slot == s.slotName && r.FinishedAt == nil && turnOf(r.Kind) <= turn {

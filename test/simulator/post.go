@@ -17,11 +17,11 @@ const (
 	// postTimeout is what the slowest answers take longer than.
 	postTimeout = time.Second
 	// mostStumbles is how often in a row an endpoint fails on one event by chance. The driver sets one aside as its own
-	// fault after ten; that it is in no topic then nobody could say.
+	// fault after ten; that it is in no topic then no one could say.
 	mostStumbles = 5
 )
 
-// What an endpoint answers to an event that it refuses: for good, and for now.
+// What an endpoint answers to an event that it refuses: permanently, and for now.
 const (
 	badEvent   = http.StatusBadRequest
 	laterEvent = http.StatusUnprocessableEntity
@@ -95,7 +95,7 @@ func (t *poster) RoundTrip(q *http.Request) (*http.Response, error) {
 	w.mu.Unlock()
 	p.sleep(ctx, pause)
 	w.mu.Lock()
-	if p.dead || ctx.Err() != nil { // nobody hears the answer
+	if p.dead || ctx.Err() != nil { // no one hears the answer
 		if m.row != nil {
 			m.row.stumbles++
 		}
@@ -197,7 +197,7 @@ func (w *world) fateOf(topic string, r *row, roll *dice) fate {
 	return fate{status: one(roll, http.StatusOK, http.StatusAccepted), now: roll.chance(0.5), then: true}
 }
 
-// troubled says that one of the topic's partitions is in trouble. Lanes of one endpoint are so together.
+// troubled reports that one of the topic's partitions is in trouble. Lanes of one endpoint are so together.
 func (t *clusterTopic) troubled() bool {
 	for _, part := range t.partitions {
 		if part.troubled || part.leader < 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// errDead is what a call of a process returns that was killed; nobody is left to hear it.
+// errDead is what a call of a process returns that was killed; no one is left to hear it.
 var errDead = errors.New("the process was killed")
 
 // process is one life of a relay. A kill cannot end its goroutines, so it ends what they can do: each call to the fakes
@@ -204,7 +204,7 @@ func (p *process) step(what string) {
 	}
 }
 
-// lives says that it was not killed.
+// lives reports that it was not killed.
 func (p *process) lives() bool {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()

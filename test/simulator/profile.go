@@ -44,7 +44,7 @@ type profile struct {
 	foreign                          bool // another relay's records are in the topics, with the same ids
 
 	drift           bool // the publication loses the table for a while
-	longTransaction bool // one runs for more than a minute, and is committed meanwhile
+	longTransaction bool // one runs for more than a minute, and is committed in the meantime
 
 	dropped    bool          // the publication, for a while
 	unreadable bool          // a transaction, until a person has repaired that
@@ -54,9 +54,9 @@ type profile struct {
 
 	people   bool // ask for things
 	requests int  // at any time
-	losses   int  // of records that topics had, and that somebody asks for once more
+	losses   int  // of records that topics had, and that someone asks for once more
 
-	secondTable bool // at last the table is made anew, with the same ids, and relayed under another slot's name
+	secondTable bool // at last the table is made again, with the same ids, and relayed under another slot's name
 
 	config config.Config
 }
@@ -100,7 +100,7 @@ func choose(seed uint64) profile {
 	p.drift = p.drift || p.longTransaction
 	p.secondTable = d.chance(0.05)
 	p.config = configure(d)
-	p.config.Postgres.AllowSecondSlot = p.secondTable // which somebody has to want
+	p.config.Postgres.AllowSecondSlot = p.secondTable // which someone has to want
 	p.requests = d.between(1, 4) * one(d, 0, 0, 1)
 	if about := newDice(seed, aboutProfile, aboutLosses); about.chance(0.07) {
 		p.losses = about.between(1, 3)

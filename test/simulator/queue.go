@@ -11,10 +11,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmq"
 )
 
-// queueTimeout is how long a broker may confirm nothing.
+// queueTimeout bounds how long a broker may confirm nothing.
 const queueTimeout = 4 * time.Second
 
-// openPatience is how long after a driver was asked to send its first message may begin, when it has to connect.
+// openPatience bounds how long after a driver was asked to send its first message may begin, when it has to connect.
 const openPatience = time.Second + 60*time.Millisecond
 
 // newQueueDriver makes RabbitMQ's exchanges as one process reaches them: the driver is package rabbitmq's own, with its

@@ -8,7 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// A topic loses records that the journal knows, somebody compares the two, and asks for them once more.
+// A topic loses records that the journal knows, someone compares the two, and asks for them once more.
 
 const (
 	lostMost        = 12              // records that are lost at once
@@ -64,7 +64,7 @@ func (w *world) askForLost(ids []string) {
 	w.ask(store.RequestRepublish, store.Filter{IDs: ids})
 }
 
-// mayLose says that nothing more is to become of the event: it is in its topic once, and recorded there.
+// mayLose reports that nothing more is to become of the event: it is in its topic once, and recorded there.
 func (w *world) mayLose(r *row, at store.Published) bool {
 	if r.appeared != 1 || r.excused || r.unrecorded != nil || r.deleted || !r.visible || at.Topic == "" ||
 		w.unreadable(r) {
@@ -143,7 +143,7 @@ func (w *world) judgeRepublished(t *tables, r *request) {
 		if left++; !row.deleted {
 			w.violate("p%d has done request %d, and has not published %s once more", t.p.number, r.ID, id)
 		}
-		row.forgotten = true // the row is gone: nobody can
+		row.forgotten = true // the row is gone: no one can
 	}
 	if want := int64(len(r.Filter.IDs)) - left; r.Done != want {
 		w.violate("p%d says that request %d has republished %d, and it did %d", t.p.number, r.ID, r.Done, want)

@@ -147,7 +147,7 @@ func (s *server) hear(p *process) {
 	})
 }
 
-// oldestRunning says whether a transaction with a number up to this one is not over.
+// oldestRunning reports whether a transaction with a number up to this one is not over.
 func (s *server) oldestRunning(xid uint32) bool {
 	for tx := range s.running {
 		if tx.xid <= xid {

@@ -82,7 +82,7 @@ func TestEveryRunKeepsTheInvariants(t *testing.T) {
 }
 
 // wantAllKinds fails for a kind of trouble that took place in none of the runs, and for what none of them went through:
-// a fault that is drawn, and no longer made, would be passed for ever.
+// a fault that is drawn, and no longer made, would be passed forever.
 func wantAllKinds(t *testing.T, kind string, counts Counts) {
 	t.Helper()
 	for _, name := range faultsOf(kind) {

@@ -104,7 +104,7 @@ func (p *drill) oneRunning(d *dice, do func(*transaction)) (string, error) {
 	return fmt.Sprint(ids(tx.rows)), nil
 }
 
-// published says that the rows are in their topics, sometimes where they were before.
+// published reports that the rows are in their topics, sometimes where they were before.
 func (p *drill) published(rows []*row, d *dice) (list []store.Published) {
 	for _, r := range rows {
 		list = append(list, store.Published{ID: []byte(r.id), Topic: r.topic, Partition: int32(d.below(2)),

@@ -170,7 +170,7 @@ func (t *tables) CreatePublication(ctx context.Context, _ string) error {
 	})
 }
 
-// CheckPublication says whether it is there.
+// CheckPublication reports whether it is there.
 func (t *tables) CheckPublication(ctx context.Context, _ string) (problems []store.Problem, err error) {
 	err = t.do(ctx, "check publication", func(db *database) error {
 		if !db.published {

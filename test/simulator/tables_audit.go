@@ -99,7 +99,7 @@ func (t *tables) LateRows(ctx context.Context, ids [][]byte, limit int) (rows []
 	return rows, err
 }
 
-// CountDead counts the dead letters that nobody has replayed or discarded.
+// CountDead counts the dead letters that no one has replayed or discarded.
 func (t *tables) CountDead(ctx context.Context) (n int64, err error) {
 	err = t.do(ctx, "count dead", func(db *database) error {
 		for at := range db.dead {
@@ -112,7 +112,7 @@ func (t *tables) CountDead(ctx context.Context) (n int64, err error) {
 	return n, err
 }
 
-// OldestParked is for a metric that nobody looks at here.
+// OldestParked is for a metric that no one looks at here.
 func (t *tables) OldestParked(context.Context) (time.Time, error) { return time.Time{}, nil }
 
 func sortBySeq(rows []*row) {

@@ -53,7 +53,7 @@ func (t *tables) tableFirst(st *store.State, late bool) {
 	t.w.note("p%d: the table comes first, late %v", t.p.number, st.CatchUpLate)
 }
 
-// BeginCatchUpSince is BeginCatchUp unless somebody has taken over since.
+// BeginCatchUpSince is BeginCatchUp unless someone has taken over since.
 func (t *tables) BeginCatchUpSince(ctx context.Context, epoch int64, late bool) (begun bool, err error) {
 	err = t.do(ctx, "begin catch-up since", func(db *database) error {
 		st := db.states[t.slot]
@@ -383,7 +383,7 @@ func (t *tables) MirrorLag(ctx context.Context) (n int64, age time.Duration, err
 	return n, age, err
 }
 
-// PruneRequests has nothing to prune: nobody runs for so long.
+// PruneRequests has nothing to prune: no one runs for so long.
 func (t *tables) PruneRequests(ctx context.Context, _ time.Duration, _ int) (int, bool, error) {
 	return 0, false, ctx.Err()
 }

@@ -25,7 +25,7 @@ type deadRow struct {
 	replay              int64 // the last request that took it
 }
 
-// open says that nothing has become of the dead letter: neither replayed, nor discarded, nor on its way to be
+// open reports that nothing has become of the dead letter: neither replayed, nor discarded, nor on its way to be
 // published.
 func (db *database) open(at recorded, d *deadRow) bool {
 	return !d.replayed && !d.discarded && db.parked[at] == nil
@@ -33,7 +33,7 @@ func (db *database) open(at recorded, d *deadRow) bool {
 
 func (db *database) holds(at recorded, d *deadRow) bool { return d.keeps && db.open(at, d) }
 
-// heldByDead says whether a dead letter of the lane holds it; with a position, one in front of that.
+// heldByDead reports whether a dead letter of the lane holds it; with a position, one in front of that.
 func (t *tables) heldByDead(db *database, topic string, key []byte, before *outbox.Position) bool {
 	if !t.hold {
 		return false
@@ -47,7 +47,7 @@ func (t *tables) heldByDead(db *database, topic string, key []byte, before *outb
 	return false
 }
 
-// free says that no dead letter keeps the parked event waiting.
+// free reports that no dead letter keeps the parked event waiting.
 func (t *tables) free(db *database, p *parkedRow) bool {
 	return p.key == nil || !t.heldByDead(db, p.topic, p.key, &p.event.Position)
 }

@@ -195,7 +195,7 @@ func (t *tables) DueLanes(ctx context.Context, limit int,
 	return lanes, next, err
 }
 
-// behindLater says whether an event in front of it has a time that has not come.
+// behindLater reports whether an event in front of it has a time that has not come.
 func (t *tables) behindLater(db *database, p *parkedRow, now time.Time) bool {
 	for at, q := range db.parked {
 		if at.source == t.key() && q.topic == p.topic && q.key != nil && bytes.Equal(q.key, p.key) &&

@@ -16,7 +16,7 @@ type request struct {
 	slot string
 }
 
-// asked are tables with requests. Looking for them takes a call four times a second, so that runs in which nobody asks
+// asked are tables with requests. Looking for them takes a call four times a second, so that runs in which no one asks
 // for anything go without.
 type asked struct{ *tables }
 
@@ -124,7 +124,7 @@ func (t *tables) finish(db *database, id int64, failed string) {
 	}
 }
 
-// fits says whether the filter means the event.
+// fits reports whether the filter means the event.
 func fits(f store.Filter, key []byte, id []byte) bool {
 	switch {
 	case f.Key != nil:
@@ -270,7 +270,7 @@ func (t asked) SetPause(ctx context.Context, r *store.Request) (now *store.Pause
 	return now, err
 }
 
-// Paused says whether it is paused.
+// Paused reports whether it is paused.
 func (t asked) Paused(ctx context.Context) (now *store.Pause, err error) {
 	err = t.do(ctx, "paused", func(db *database) error {
 		now = db.pauses[t.slot]

@@ -84,7 +84,7 @@ func (t twin) PruneDead(ctx context.Context, retention time.Duration, limit int)
 	return r.A, r.B, err
 }
 
-// AuditState knows the size of the table, which nobody makes up.
+// AuditState knows the size of the table, which no one makes up.
 func (t twin) AuditState(ctx context.Context) (store.AuditState, error) {
 	return both(ctx, t, "audit state", true, t.real.AuditState, t.tables.AuditState, func(a store.AuditState) any {
 		a.Blocks = 0

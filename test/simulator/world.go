@@ -17,11 +17,11 @@ type world struct {
 	seed    uint64
 	profile profile
 	mutant  string    // what the fakes do wrong on purpose; see mutants.go
-	aloud   io.Writer // gets the steps as they happen; nil: nobody
+	aloud   io.Writer // gets the steps as they happen; nil: no one
 	began   time.Time
 	failed  chan struct{} // closed at the first violation
 	real    reality       // nil: all is made up
-	// nobody judges what is written to the tables: no relay does it
+	// no one judges what is written to the tables: no relay does it
 	unjudged bool
 
 	mu        sync.Mutex

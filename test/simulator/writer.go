@@ -147,7 +147,7 @@ func (s *server) finish(tx *transaction, d *dice) {
 }
 
 // remove deletes a row, as an application does that needs it no more. Not before the end of the catch-up: of a row that
-// is gone when the table is read nobody can know where in the order it belongs, or that it was there.
+// is gone when the table is read no one can know where in the order it belongs, or that it was there.
 func (s *server) remove(r *row) {
 	if st := s.db.states[s.slotName]; st != nil && st.Phase == store.Stream && r.visible && !r.deleted && !r.missed {
 		r.deleted = true
@@ -265,7 +265,7 @@ func (s *server) sourceOf(t *table) string {
 
 func (s *server) isTerminal(r *row) bool { return s.db.terminal(s.keyOf(r)) }
 
-// isDead says that the event is a dead letter that was not published after all.
+// isDead reports that the event is a dead letter that was not published after all.
 func (s *server) isDead(r *row) bool {
 	d := s.db.dead[s.keyOf(r)]
 	return d != nil && !d.replayed

@@ -328,7 +328,7 @@ func (b *Broker) apply(p *brokerPartition, history *batchHistory, plan Plan) sin
 		o = sink.Outcome{Verdict: sink.Accepted}
 	}
 	if o.Verdict == sink.NotWritten && history.written {
-		o.Verdict = sink.Unknown // an earlier attempt was written: nobody may say that it was not
+		o.Verdict = sink.Unknown // an earlier attempt was written: no one may say that it was not
 	}
 	if o.Verdict != sink.Accepted && o.Written > 0 {
 		history.front = o.Written

@@ -25,7 +25,7 @@ type Fixture struct {
 	Topic func(t *testing.T, partitions int) string
 	// Read returns all that is in the topic, each partition in order.
 	Read func(t *testing.T, topic string) []Message
-	// Deduplicates says that the driver and its broker write a batch once, however often it is sent.
+	// Deduplicates reports that the driver and its broker write a batch once, however often it is sent.
 	Deduplicates bool
 	// Lacks is what the broker's messages do not have.
 	Lacks Lacks

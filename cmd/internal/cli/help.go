@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// helpWidth is that of a terminal which nobody has made wider, in columns.
+	// helpWidth is that of a terminal which no one has made wider, in columns.
 	helpWidth = 80
 	// configuration is the group of the flags that are keys.
 	configuration = "Configuration:"

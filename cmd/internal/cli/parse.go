@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// errVersion says that the version was asked for.
+// errVersion reports that the version was asked for.
 var errVersion = errors.New("the version was asked for")
 
 // parse reads a command line into the flags and arguments of the commands. It returns the command that was reached,

@@ -67,5 +67,5 @@ var secretPair = regexp.MustCompile(`(?i)(\w*(?:secret|password|assertion|token)
 // Pairs hides the values whose names say that they are secret.
 func Pairs(s string) string { return secretPair.ReplaceAllString(s, "${1}"+Masked) }
 
-// Secret says that a name is one of a secret.
+// Secret reports that a name is one of a secret.
 func Secret(name string) bool { return secretPair.MatchString(name + "=") }

@@ -1,4 +1,4 @@
-// Package spelling finds the key that somebody meant. Tested in package config, too, by whole configurations.
+// Package spelling finds the key that someone meant. Tested in package config, too, by whole configurations.
 package spelling
 
 import "strings"

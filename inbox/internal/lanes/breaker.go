@@ -156,7 +156,7 @@ func (e *Engine) MayDie() bool {
 	return true
 }
 
-// SetFull says whether the table of parked events is full: then what would be parked behind others waits in memory.
+// SetFull reports whether the table of parked events is full: then what would be parked behind others waits in memory.
 func (e *Engine) SetFull(full bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -196,7 +196,7 @@ func (e *Engine) restart(p *Partition, from int64) *Partition {
 	return fresh
 }
 
-// Due says that a parked lane's next event is to be tried now. It reports whether the partition is here.
+// Due reports that a parked lane's next event is to be tried now. It reports whether the partition is here.
 func (e *Engine) Due(at Place, name Name) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -78,7 +78,7 @@ func TestARevokedPartitionFillsItsGaps(t *testing.T) {
 	})
 }
 
-// A gap that nobody fills ends with patience: a key that fails and waits, workers that are elsewhere, a breaker that is
+// A gap that no one fills ends with patience: a key that fails and waits, workers that are elsewhere, a breaker that is
 // open. Seen to fail without the timer.
 func TestAGapHoldsNothingUpForLong(t *testing.T) {
 	for _, how := range []string{"nobody works", "the lane waits", "the breaker is open"} {

@@ -43,7 +43,7 @@ type Lane struct {
 	Name     Name
 	Attempts int       // of the first event, in memory
 	Since    time.Time // of its first failure
-	Quarrels int       // failures in a row that were nobody's fault: conflicts, outages
+	Quarrels int       // failures in a row that were no one's fault: conflicts, outages
 	Solo     int       // so many of its parked events are taken one by one
 
 	partition *Partition
@@ -93,7 +93,7 @@ func (p *Partition) lane(name Name) *Lane {
 	return l
 }
 
-// settleIdle closes the channel when nobody works any more on a partition that is going or gone.
+// settleIdle closes the channel when no one works any more on a partition that is going or gone.
 func (p *Partition) settleIdle() {
 	if !p.stopping && !p.gone || p.busy > 0 || p.filling && !p.gone && p.hasGap() {
 		return
@@ -137,7 +137,7 @@ func (e *Engine) Places() []Place {
 
 // Pressure has nothing more fetched of some partitions for now, and of others again: each has its fair share of the
 // bounds, so that a slow one does not stop the others. It returns how many stand still. The functions are called before
-// any partition is assigned anew: a pause that was meant for an earlier assignment would hold the new one for good.
+// any partition is assigned again: a pause that was meant for an earlier assignment would hold the new one permanently.
 func (e *Engine) Pressure(pause, resume func([]Place)) (paused int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -51,8 +51,8 @@ func TestAFullPartitionIsHeldUntilHalfIsFree(t *testing.T) {
 }
 
 // A partition that is assigned while an earlier assignment's pause is under way comes after it, and so does the call
-// that has it fetched: otherwise it would be held for good, since the engine knows of no pause. Seen to fail with the
-// functions called after the lock is given back.
+// that has it fetched: otherwise it would be held permanently, since the engine knows of no pause. Seen to fail with
+// the functions called after the lock is given back.
 func TestAPauseIsNotOfALaterAssignment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()

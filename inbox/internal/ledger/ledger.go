@@ -197,7 +197,7 @@ func (l *Ledger) known() (args []any, seen int64) {
 }
 
 // Open finds the consumer, or enters it. Sessions that stand still in a transaction are ended by the server after idle:
-// nobody else could go on with their keys.
+// no one else could go on with their keys.
 func Open(
 	ctx context.Context, pool *pgxpool.Pool, schema, consumer string, idle, keep time.Duration,
 ) (*Ledger, error) {
@@ -321,7 +321,7 @@ func setBack(err error) error {
 	return err
 }
 
-// Conflict is an event of a claim that somebody has decided before.
+// Conflict is an event of a claim that someone has decided before.
 type Conflict struct {
 	Place int // in the claim's list
 	State State

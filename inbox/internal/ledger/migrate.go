@@ -73,7 +73,7 @@ func current(ctx context.Context, pool *pgxpool.Pool, schema string) (done bool,
 }
 
 // restoring returns an error while pg_restore is connected to the database: tables that another program creates or
-// fills meanwhile make it fail.
+// fills in the meantime make it fail.
 func restoring(ctx context.Context, pool *pgxpool.Pool) error {
 	var running bool
 	err := pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_stat_activity

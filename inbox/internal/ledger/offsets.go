@@ -105,7 +105,7 @@ func (l *Ledger) Note(ctx context.Context, partitions []Partition) error {
 	})
 }
 
-// Release says that the holder has ended its work on the partitions in good order.
+// Release reports that the holder has ended its work on the partitions in good order.
 func (l *Ledger) Release(ctx context.Context, holder string, places []Place) error {
 	return l.within(ctx, "release partitions", func(tx pgx.Tx) error {
 		for _, p := range places {

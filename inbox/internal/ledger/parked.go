@@ -67,8 +67,8 @@ func (e Entry) dueIn() (infinite bool, seconds *float64) {
 	return false, &s
 }
 
-// Park stores events of one lane, in their order. Those that somebody has decided are left as they are. One that is to
-// wait for others is due at once if there are none: somebody may have discarded them.
+// Park stores events of one lane, in their order. Those that someone has decided are left as they are. One that is to
+// wait for others is due at once if there are none: someone may have discarded them.
 // With more than most parked events of the consumer it stores none and returns ErrFull.
 func (l *Ledger) Park(ctx context.Context, entries []Entry, most int) error {
 	entries, err := l.fitting(ctx, entries...)
@@ -231,8 +231,8 @@ func (l *Ledger) Failed(ctx context.Context, e Entry, attemptsBefore int) error 
 	})
 }
 
-// Bury makes an event a dead letter: one that was parked, when it has a row, or one that nobody has decided. If
-// somebody has, nothing happens.
+// Bury makes an event a dead letter: one that was parked, when it has a row, or one that no one has decided. If
+// someone has, nothing happens.
 func (l *Ledger) Bury(ctx context.Context, e Entry) error {
 	fitting, err := l.fitting(ctx, e)
 	if err != nil {

@@ -22,7 +22,7 @@ func TestALapOfForgettingFitsInTheTimeThatIDsAreKept(t *testing.T) {
 		{4_000_000_000, 14 * day, 2048, 250 * time.Millisecond},     // 32 TB, the largest: no more than 64 MB a second
 		{1_000, time.Second, 1000, 250 * time.Millisecond},          // a test's
 		{1_000, 0, 1000, 250 * time.Millisecond},                    // nothing is kept
-		{1_000_000, 292 * 365 * day, 128, time.Minute},              // for good
+		{1_000_000, 292 * 365 * day, 128, time.Minute},              // permanently
 		{1_000, 14 * time.Hour, 128, time.Minute},                   // seven pieces an hour
 		{128_000, 14 * time.Hour, 128, 3600 * time.Millisecond},     // a thousand
 		{128_000_000, 14 * time.Hour, 2048, 250 * time.Millisecond}, // too much for an hour

@@ -35,7 +35,7 @@ const (
 
 const (
 	keys      = 3
-	poisonous = 4 // one event in so many fails for good
+	poisonous = 4 // one event in so many fails permanently
 	attempts  = 2 // then an event is dead
 )
 
@@ -66,7 +66,7 @@ type world struct {
 	rng    *rand.Rand
 	broken broken
 	log    []record
-	bad    map[int]bool // ids that fail for good
+	bad    map[int]bool // ids that fail permanently
 	ends   map[int]bool // ids whose handler would end its transaction
 	db     *database
 	older  []*database
@@ -100,9 +100,9 @@ func (w *world) apply(body func(*database) bool) (ok, known bool) {
 		fate = w.rng.IntN(12)
 	}
 	switch fate {
-	case 1: // rolled back by the server, and nobody is told
+	case 1: // rolled back by the server, and no one is told
 		return false, false
-	case 2: // committed, and nobody is told
+	case 2: // committed, and no one is told
 		w.db = after
 		return false, false
 	}

@@ -172,7 +172,7 @@ func (p *process) work(k int) bool {
 	case ok:
 		l.parked = park
 		p.pop(k)
-	case known: // somebody has decided it
+	case known: // someone has decided it
 		p.met[id] = found
 		l.parked = l.parked || found == parked && p.w.broken != parkedIsDone
 		p.pop(k)

@@ -125,7 +125,7 @@ func examineTopics(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 	}
 	copies := cfg.DLQ.Matcher()
 	found = slices.DeleteFunc(found, func(t string) bool { return !names.Matches(t) || copies(t) })
-	found = append(found, known.events...) // a broker shows a topic that we may not see to nobody who does not name it
+	found = append(found, known.events...) // a broker shows a topic that we may not see to no one who does not name it
 	slices.Sort(found)
 	found = slices.Compact(found)
 	if names.Exact == "" && len(found) == 0 && cfg.Kafka.CreateTopics.Enabled {
@@ -205,7 +205,7 @@ const (
 	leastAhead = 5 * time.Minute
 )
 
-// refusesOld says whether the topic would refuse events for their age.
+// refusesOld reports whether the topic would refuse events for their age.
 func refusesOld(t kafka.Topic, cfg config.Config) bool {
 	return cfg.Message.Timestamp == config.TimestampCreatedAt && t.TimestampType != logAppendTime && t.OldestMessage > 0
 }

@@ -17,7 +17,7 @@ import (
 // managed is a Postgres that a service operates. Tested in cmd/cdc-relay, on a plain Postgres that has its role: more
 // cannot be tried without the service.
 type managed struct {
-	role     string // that the service makes, and nobody else
+	role     string // that the service makes, and no one else
 	name     string
 	walLevel string // how it is set
 	stream   string // what lets a role stream; %s is the role

@@ -237,7 +237,7 @@ func (e *postgresExam) publication() error {
 		return err
 	}
 	for _, p := range problems {
-		who := "as the owner of the publication" // init leaves alone one that is there: it may be somebody's on purpose
+		who := "as the owner of the publication" // init leaves alone one that is there: it may be someone's on purpose
 		if p.Repair == e.store.PublicationSQL(name) {
 			who = "as the table's owner, or by cdc-relay init"
 		}

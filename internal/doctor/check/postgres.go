@@ -74,7 +74,7 @@ type postgresExam struct {
 	version  int    // server_version_num
 	systemID string // by SQL
 	database string
-	managed  managed                // the zero value: by nobody that is known
+	managed  managed                // the zero value: by no one that is known
 	table    store.Outbox           // OID 0: there is none, or it does not fit
 	lacking  map[bool][]store.Grant // that the role does not have, on the outbox and on what is the relay's own
 }

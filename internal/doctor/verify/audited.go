@@ -40,7 +40,7 @@ type Absence uint8
 const (
 	Gone    Absence = iota // there is none: the topic should have it
 	Removed                // the topic's retention or compaction has, or may have, removed it
-	Unread                 // nobody knows: that part of the topic could not be read
+	Unread                 // no one knows: that part of the topic could not be read
 )
 
 // kept is a row with what was seen of it.

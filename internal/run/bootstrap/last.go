@@ -96,7 +96,7 @@ func (b broken) next(err error, progress bool) broken {
 	return broken{sessions: b.sessions + 1, by: err, at: time.Now()}
 }
 
-// halt is what a start says when the same would most likely happen again; nil when it may be tried, as when somebody
+// halt is what a start says when the same would most likely happen again; nil when it may be tried, as when someone
 // has moved the slot.
 func (b broken) halt(slot store.SlotStatus, confirmed outbox.LSN) error {
 	if b.sessions < brokenMost || !slot.Exists || slot.Confirmed > confirmed || time.Since(b.at) > brokenRest {

@@ -13,7 +13,7 @@ import (
 
 // Break it catches: what this process has confirmed on a primary that was lost taken for all that any relay has
 // confirmed on the server that was promoted, where another one's epoch has the same number: a slot that this one has
-// moved on in order would be taken for one that somebody moved. Seen to fail with the timelines not compared, and with
+// moved on in order would be taken for one that someone moved. Seen to fail with the timelines not compared, and with
 // no slot taken for moved after a session of this process.
 func TestASlotIsMovedOnlyPastWhatAnyRelayHasConfirmed(t *testing.T) {
 	c := config.Default()

@@ -33,7 +33,7 @@ func (c *crowd) CountUnrecorded(ctx context.Context, limit int64) (int64, error)
 
 // Breaks it catches: a halt that does not say how many rows wait; a count that a start waits for without end, or that a
 // halted relay makes at each of its looks. Seen to fail with no bound, with each look counting, and with the number
-// kept for ever.
+// kept forever.
 func TestTooManyOlderRowsAreCountedOnceInAWhileAndNotForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tables := &crowd{rows: 1234, takes: time.Second}

@@ -14,14 +14,14 @@ import (
 // What a server refuses whenever it is asked, seen before anything is made for it where that is possible.
 
 // CheckExpressions asks the server whether it takes what the configuration puts into SQL. Each of these statements
-// would fail forever, some of them beside the stream, where nobody waits for them. It returns a *halt.Error that names
+// would fail forever, some of them beside the stream, where no one waits for them. It returns a *halt.Error that names
 // the keys.
 func (s Setup) CheckExpressions(ctx context.Context) error {
 	err := s.Store.CheckExpressions(ctx)
 	if err == nil {
 		return nil
 	}
-	if store.Classify(err) == store.Retry { // somebody has the outbox locked; the stream needs no lock on it
+	if store.Classify(err) == store.Retry { // someone has the outbox locked; the stream needs no lock on it
 		s.Logger.Warn().Err(err).Msg("cannot have outbox.mark_set, published_when and order_by checked now; the next " +
 			"session's start does")
 		return nil

@@ -13,11 +13,12 @@ import (
 // What a start sees, step by step, may be changed between two steps by another relay that starts at the same time. Most
 // of that ends with the grant of the slot, which only one of them gets. This file is about what would not.
 
-// errMeanwhile says that what a start has seen holds no more.
+// errMeanwhile reports that what a start has seen holds no more.
 var errMeanwhile = errors.New("another relay started at the same time; looking again")
 
 // stillFirst looks once more whether the table comes first: since the first look another relay may have made the slot,
-// been through with the catch-up and lost the slot again. A slot that is made now has nothing of what came meanwhile.
+// been through with the catch-up and lost the slot again. A slot that is made now has nothing of what came in the
+// meantime.
 func (s Setup) stillFirst(ctx context.Context) error {
 	state, err := s.Store.State(ctx)
 	if err != nil {
@@ -65,7 +66,7 @@ func (s Setup) tableFirst(ctx context.Context, at outbox.LSN) error {
 }
 
 // explainUnknown is about a slot that is lost and of which no state is known: it was made since the look at the state,
-// or it is somebody else's.
+// or it is someone else's.
 func (s Setup) explainUnknown(ctx context.Context) error {
 	state, err := s.Store.State(ctx)
 	switch {

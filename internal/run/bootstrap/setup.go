@@ -143,7 +143,7 @@ func (s Setup) examine(ctx context.Context, f *found) error {
 	return s.checkMemory(ctx, f)
 }
 
-// recoverLost begins again from the table if the slot was lost, or moved by somebody else.
+// recoverLost begins again from the table if the slot was lost, or moved by someone else.
 func (s Setup) recoverLost(ctx context.Context, f *found) error {
 	if lost := lostSlot(f.state, f.slot); lost != "" {
 		if err := s.recoverSlot(ctx, f, lost); err != nil {

@@ -129,7 +129,7 @@ func (s Setup) counted() {
 	}
 }
 
-// explainMoved finds a slot that somebody else has moved forward, or made anew under the same name: it stands where no
+// explainMoved finds a slot that someone else has moved forward, or made again under the same name: it stands where no
 // relay has confirmed. What it has skipped is in the table only, so the table comes first. After an unclean stop a slot
 // that is ahead of the state is usual, because keepalives are confirmed without a note; then the reconciler's first
 // round tells whether something was skipped.
@@ -141,7 +141,7 @@ func (s Setup) explainMoved(ctx context.Context, state *store.State, slot store.
 	switch {
 	case !state.Dirty:
 	case s.Last.Epoch != 0 && s.Last.Epoch == state.Epoch && s.Last.Timeline == state.Timeline:
-		// Nobody else had it since: on a promoted server that lacks our take-over, another one's has the same number.
+		// No one else had it since: on a promoted server that lacks our take-over, another one's has the same number.
 		known = max(known, s.Last.Confirmed)
 	default:
 		return nil

@@ -121,7 +121,7 @@ func synchronousStandby(e *replication.SynchronousStandbyError, cause error) *Er
 		Remedy: replication.StandbyRemedy + "; the relay then continues by itself"}
 }
 
-// Refused is the halt for a server that lets nobody in until somebody changes something: a password, a role, a
+// Refused is the halt for a server that lets no one in until someone changes something: a password, a role, a
 // database. It is nil for any other error, and for a server that a later attempt may reach.
 func Refused(err error) *Error {
 	r := login.Of(err)

@@ -17,7 +17,7 @@ type Lease struct {
 	origin time.Time     // its monotonic clock is what counts
 	valid  time.Duration // how old a proof may be
 	proved atomic.Int64  // nanoseconds from origin to the last proof; 0: none
-	wanted chan struct{} // holds a token when somebody waits for the next proof
+	wanted chan struct{} // holds a token when someone waits for the next proof
 }
 
 // New makes a lease without a proof, for a server that gives a silent stream up after so long.
@@ -36,7 +36,7 @@ func (l *Lease) Prove(at time.Time) { l.proved.Store(max(at.Sub(l.origin).Nanose
 // Disown forgets the proof: the connection that held the slot is gone, so another relay may have it at once.
 func (l *Lease) Disown() { l.proved.Store(0) }
 
-// Wanted receives when somebody waits for a proof that is not made yet.
+// Wanted receives when someone waits for a proof that is not made yet.
 func (l *Lease) Wanted() <-chan struct{} { return l.wanted }
 
 // MayProduce reports whether the last proof is young enough to start a request and, where a time is given, of a

@@ -113,7 +113,7 @@ func TestEveryRecordReadBackIsSettledOnce(t *testing.T) {
 	}
 }
 
-// late is a topic that nobody can read now.
+// late is a topic that no one can read now.
 type late struct {
 	*shelf
 	can  bool

@@ -22,7 +22,7 @@ import (
 // What a session ends with, beside what its servers say.
 var (
 	ErrTakenOver = errors.New("another relay took the slot over")
-	// ErrNotStreaming says that the reason, behind what nobody has read, has not arrived.
+	// ErrNotStreaming reports that the reason, behind what no one has read, has not arrived.
 	ErrNotStreaming = errors.New("the server stopped streaming to this relay, and has not said why yet")
 	// ErrSounded ends a session that has thrown away what it read.
 	ErrSounded = errors.New("read ahead after sessions that ended before their stream was read, " +
@@ -75,7 +75,7 @@ func Reason(err error) string {
 	return meter.RestartConnection
 }
 
-// replaced says that another relay has the slot, or may have it.
+// replaced reports that another relay has the slot, or may have it.
 func replaced(err error) bool {
 	for _, lost := range []error{ErrTakenOver, store.ErrFenced, store.ErrLeaseLost} {
 		if errors.Is(err, lost) {

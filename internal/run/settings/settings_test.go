@@ -8,7 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// Breaks it catches: a key that reaches nobody. Seen to fail with the schedule left out, and with the stream connected
+// Breaks it catches: a key that reaches no one. Seen to fail with the schedule left out, and with the stream connected
 // by the URL of the SQL side although it has one of its own.
 func TestKeysReachWhatTheyAreFor(t *testing.T) {
 	c := config.Default()

@@ -126,7 +126,7 @@ func (k *Keeper) step(ctx context.Context, tables Tables, fresh []news) error {
 	return nil
 }
 
-// Forget drops what was read: another relay has the slot, and tells of it. While nobody has it, what was open is told
+// Forget drops what was read: another relay has the slot, and tells of it. While no one has it, what was open is told
 // of.
 func (k *Keeper) Forget() {
 	k.mu.Lock()
@@ -165,7 +165,7 @@ func (k *Keeper) fresh() (fresh []news) {
 	return fresh
 }
 
-// Open are the alarms that nobody has acknowledged: those that are not stored yet, then the newest first; never nil.
+// Open are the alarms that no one has acknowledged: those that are not stored yet, then the newest first; never nil.
 func (k *Keeper) Open() []store.Alarm {
 	open := []store.Alarm{}
 	for _, a := range k.fresh() {

@@ -13,7 +13,7 @@ import (
 )
 
 // most is how many rows a table may refuse one after another, each by itself, before that is taken for the table's
-// trouble and not the rows': then everything waits until somebody repairs it.
+// trouble and not the rows': then everything waits until someone repairs it.
 const most = 16
 
 // Table counts what a table refuses. Any goroutine may use it.

@@ -6,7 +6,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// look is a look at the whole table that somebody asked for. It goes on beside other requests, because it takes as
+// look is a look at the whole table that someone asked for. It goes on beside other requests, because it takes as
 // long as the table is large. One that its session does not live to see is begun again by the next.
 type look struct {
 	session Session

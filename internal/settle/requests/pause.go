@@ -34,7 +34,7 @@ func (p *Pausing) State() (now *store.Pause, changed <-chan struct{}) {
 	return p.now, p.changed
 }
 
-// set says whether it is news.
+// set reports whether it is news.
 func (p *Pausing) set(now *store.Pause) (news bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,7 +88,7 @@ func (e *Executor) Obey(ctx context.Context) error {
 			if request.Filter.UntilNow {
 				until = request.RequestedAt
 			}
-			e.queue.Resume(until) // before the commit, whose answer may be lost: then nobody asks again
+			e.queue.Resume(until) // before the commit, whose answer may be lost: then no one asks again
 		}
 		e.pausing.unsure.Store(true)
 		if _, err := e.tables.SetPause(ctx, request); err != nil {

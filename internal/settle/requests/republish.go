@@ -16,8 +16,8 @@ const republishPlaces = 1 << 20
 
 // republish parks the next rows of a request about what the topics have lost: they are in the journal, and go from
 // there to the parked events. Among themselves they have the table's order (behind those that are done: rows may be
-// deleted meanwhile), before whatever of this era is parked of their lanes. What their lanes have in the topic by now
-// stays in front of them: they are late, and x-outbox-replay says so.
+// deleted in the meantime), before whatever of this era is parked of their lanes. What their lanes have in the topic by
+// now stays in front of them: they are late, and x-outbox-replay says so.
 func (e *Executor) republish(ctx context.Context, s Session, request *store.Request) (more bool, err error) {
 	if s.Passed() == 0 {
 		return false, nil // a start may still read the topics back, and a catch-up begin another era

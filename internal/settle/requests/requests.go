@@ -94,7 +94,7 @@ type Options struct {
 // that dies leaves a request that the next one goes on with, and a process that lost the slot can do nothing.
 //
 // A replay parks the dead letter again, at the place that it had; the retrier does the rest. So replays of a key keep
-// its order, and what its newer events do meanwhile does not matter: a replayed event is late, and says so in its
+// its order, and what its newer events do in the meantime does not matter: a replayed event is late, and says so in its
 // header.
 type Executor struct {
 	c       config.Config

@@ -1,5 +1,5 @@
 // Package blockers looks for transactions that never end: while one is open, no row whose event was journaled after it
-// began is marked, deleted or pruned, and a prepared one that its coordinator has forgotten stays for good. It names
+// began is marked, deleted or pruned, and a prepared one that its coordinator has forgotten stays permanently. It names
 // them, and ends none.
 package blockers
 

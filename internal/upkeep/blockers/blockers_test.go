@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// Breaks it catches: a prepared transaction that its coordinator has forgotten, and that nobody names while rows wait
+// Breaks it catches: a prepared transaction that its coordinator has forgotten, and that no one names while rows wait
 // for it; one that is logged at each look, or told of when it is over. Seen to fail with nothing logged, with each
 // look logged, and with what was found before kept.
 func TestForgottenPreparedTransactionIsToldOfUntilItEnds(t *testing.T) {

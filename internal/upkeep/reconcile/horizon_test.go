@@ -8,7 +8,7 @@ import (
 )
 
 // Breaks it catches: a horizon that passes a transaction that runs, one that was prepared when the look began, or one
-// that is prepared while it is waited for and so has another name; a horizon that waits for what began later, for ever.
+// that is prepared while it is waited for and so has another name; a horizon that waits for what began later, forever.
 // Seen failing with a horizon that waits for nothing.
 func TestHorizonPassesNoRunningOrPreparedTransaction(t *testing.T) {
 	begin := time.Unix(1_000_000, 0)

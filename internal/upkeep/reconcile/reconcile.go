@@ -113,7 +113,7 @@ type Reconciler struct {
 
 // order is what a person asks for: the whole table, at once.
 type order struct {
-	gone <-chan struct{} // closed: nobody waits for it any more
+	gone <-chan struct{} // closed: no one waits for it any more
 	done chan struct{}
 	Report
 	err error
@@ -129,7 +129,7 @@ type Report struct {
 	CaughtUp int `json:"caught_up,omitempty"`
 }
 
-// dropped reports that nobody waits for the order; a nil one is not.
+// dropped reports that no one waits for the order; a nil one is not.
 func (o *order) dropped() bool {
 	if o == nil {
 		return false
@@ -243,7 +243,7 @@ func (c *Reconciler) step(ctx context.Context, s Stream) error {
 }
 
 // begin reads what the last owner of the slot has left, and makes a round due at once: what another one has done to the
-// slot meanwhile shows by it.
+// slot in the meantime shows by it.
 func (c *Reconciler) begin(ctx context.Context, s Stream) error {
 	state, err := c.tables.AuditState(ctx)
 	if err != nil {

@@ -66,7 +66,7 @@ type trouble struct {
 	next    time.Time // of a session: when it is tried again
 }
 
-// news says whether the error is to be said, and how often the same was not since it was. Errors that differ in
+// news reports whether the error is to be said, and how often the same was not since it was. Errors that differ in
 // numbers only are the same: each attempt has another port.
 func (t *trouble) news(err error) (isNew bool, unsaid int) {
 	now := time.Now()
@@ -154,7 +154,7 @@ func (h *State) EnterKept() {
 	h.Enter(kept)
 }
 
-// HaltedBy says that it is this halt that the process is in.
+// HaltedBy reports that it is this halt that the process is in.
 func (h *State) HaltedBy(why *halt.Error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -49,7 +49,7 @@ func (h *State) SinkTrouble(text string) {
 	}
 }
 
-// isOver says whether what the newest error was about is well again. The caller holds mu.
+// isOver reports whether what the newest error was about is well again. The caller holds mu.
 func (h *State) isOver() bool {
 	switch h.latest.kind {
 	case sessionError:

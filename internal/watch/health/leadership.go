@@ -3,7 +3,7 @@ package health
 import "time"
 
 // leadership is for how long this process is the one that relays, as far as it knows: from a catch-up or a stream of
-// its own until another relay is seen to hold the slot. Neither a halt nor an absence of Postgres ends it: nobody
+// its own until another relay is seen to hold the slot. Neither a halt nor an absence of Postgres ends it: no one
 // knows better then.
 type leadership struct {
 	on       bool

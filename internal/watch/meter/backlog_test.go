@@ -9,7 +9,7 @@ import (
 )
 
 // In a pause the WAL holds little but events; before it, what the relay wrote about each. Breaks it catches: a backlog
-// that is a part of the truth, one that is told while nobody knows it. Seen to fail with the WAL since the session's
+// that is a part of the truth, one that is told while no one knows it. Seen to fail with the WAL since the session's
 // beginning divided by its events (333 of 1,000), with a larger event taken in at once, with the least never rising,
 // and with the backlog told without a position or before the slot was looked at.
 func TestBacklogCountsNoneOfTheRelaysOwnWAL(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 // Database is what was read of the database last. The watch stores it, any goroutine reads it.
 type Database struct {
-	OpenDead  Reading // dead letters that nobody has replayed or discarded
+	OpenDead  Reading // dead letters that no one has replayed or discarded
 	mirrorLag Reading // events journaled and not yet marked or deleted
 	mirrorAge Reading // for how long the oldest of them is to be, microseconds
 	marked    atomic.Uint64
@@ -90,7 +90,7 @@ type SlotLook struct {
 	WALEnd    string    `json:"wal_end_lsn"`
 }
 
-// SlotLook is the slot of that name as it was seen last; nil if nobody has looked, or not lately.
+// SlotLook is the slot of that name as it was seen last; nil if no one has looked, or not lately.
 func (d *Database) SlotLook(name string) *SlotLook {
 	s, at, fresh := d.Slot()
 	if !fresh {

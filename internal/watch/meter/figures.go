@@ -84,7 +84,7 @@ func (m *Meter) backlog() int64 {
 
 // What follows is not known at all times; false: it is not known now.
 
-// OpenDead is how many dead letters nobody has replayed or discarded.
+// OpenDead is how many dead letters no one has replayed or discarded.
 func (m *Meter) OpenDead() (float64, bool) { return m.reading(&m.Database.OpenDead) }
 
 // MirrorLag is how many events are journaled and not yet marked or deleted.

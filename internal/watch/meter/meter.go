@@ -1,5 +1,5 @@
 // Package meter measures a relay: it counts what happens to events, keeps what was read of the database last, and
-// computes figures from both when somebody asks. Prometheus, the status and the console have their figures from here,
+// computes figures from both when someone asks. Prometheus, the status and the console have their figures from here,
 // so they are the same everywhere. It logs nothing and decides nothing; it asks the relay through [Source], and knows
 // neither sessions nor terms.
 //
@@ -26,7 +26,7 @@ type Source interface {
 	Session() (Session, bool)
 	// Degraded reports whether the relay is degraded for the reason, one of Options.Reasons.
 	Degraded(reason string) bool
-	// Alarms is how many alarms of the kind nobody has acknowledged.
+	// Alarms is how many alarms of the kind no one has acknowledged.
 	Alarms(kind string) (n int, known bool)
 	// OldestBlocker is for how long a transaction is open that keeps rows from being marked, 0 without one; false: not
 	// known.

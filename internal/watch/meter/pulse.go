@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// stuckAfter is how long a goroutine of the hot path may be busy with one step before the process counts as stuck. A
-// step is a few thousand events, milliseconds of work.
+// stuckAfter bounds how long a goroutine of the hot path may be busy with one step before the process counts as stuck.
+// A step is a few thousand events, milliseconds of work.
 const stuckAfter = 30 * time.Second
 
 // Pulse tells whether a goroutine is busy or waits. Waiting is never a fault: for the stream, for room in the window,
 // for Postgres, all of which end by themselves. Being busy for half a minute is: with a loop without an end, or on a
-// lock that nobody gives back. Only a restart cures that.
+// lock that no one gives back. Only a restart cures that.
 type Pulse struct {
 	origin time.Time    // its monotonic clock is what counts
 	busy   atomic.Int64 // since when, in nanoseconds since origin; 0: it waits
 }
 
-// Works says that the goroutine begins a step.
+// Works reports that the goroutine begins a step.
 func (p *Pulse) Works() { p.busy.Store(max(int64(time.Since(p.origin)), 1)) }
 
-// Waits says that the goroutine waits.
+// Waits reports that the goroutine waits.
 func (p *Pulse) Waits() { p.busy.Store(0) }
 
 // BusyFor is for how long the step has gone on; 0: it waits.

@@ -8,7 +8,7 @@ import (
 )
 
 // Breaks it catches: a goroutine that is stuck and goes unnoticed (seen to fail with the settler left out), waiting or
-// backpressure of any length taken for it (seen to fail with the window not looked at), a reason that names nobody.
+// backpressure of any length taken for it (seen to fail with the window not looked at), a reason that names no one.
 func TestStuckIsNoticedAndWaitingIsNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, p, _ := fresh()

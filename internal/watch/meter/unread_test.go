@@ -8,7 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Breaks it catches: what nobody has read has no age, one that is too high, or one that stays when it was read; memory
+// Breaks it catches: what no one has read has no age, one that is too high, or one that stays when it was read; memory
 // that grows with an outage; the positions of a server that was promoted, or restored, taken for those of the one
 // before. Seen to fail with the age of the last look, with looks that stay, with every look kept, and with an end that
 // goes back left out.

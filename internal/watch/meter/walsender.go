@@ -82,7 +82,7 @@ func (s *sender) forget() {
 	s.looks = 0
 }
 
-// Walsender is what the server's side of the stream is at; nil: there is no session, or nobody has looked lately.
+// Walsender is what the server's side of the stream is at; nil: there is no session, or no one has looked lately.
 func (m *Meter) Walsender() *Walsender {
 	session, some := m.source.Session()
 	s := &m.Database.sender

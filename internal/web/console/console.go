@@ -78,5 +78,5 @@ func (f *file) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	header.Set("Content-Type", f.kind)
-	_, _ = w.Write(f.text) // the client is gone: nobody to tell
+	_, _ = w.Write(f.text) // the client is gone: no one to tell
 }

@@ -14,7 +14,7 @@ import (
 // What can be done about events.
 const (
 	Replay  = "replay"  // a dead letter again; a parked event, and those of its key in front of it, at once
-	Discard = "discard" // for good
+	Discard = "discard" // permanently
 )
 
 // Kinds are both.

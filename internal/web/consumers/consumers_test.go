@@ -115,7 +115,7 @@ func TestWhatIsHeldBackIsListed(t *testing.T) {
 }
 
 // Breaks it catches: a change of more than was chosen or counted, one in another order than that of the keys, one that
-// nobody can be found for, one that says more than it did. Seen to fail with the time of the count not looked at, with
+// no one can be found for, one that says more than it did. Seen to fail with the time of the count not looked at, with
 // the rows in the order of their deaths, and with the note left out.
 func TestChangesDoWhatWasCounted(t *testing.T) {
 	t.Parallel()

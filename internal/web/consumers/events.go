@@ -17,7 +17,7 @@ import (
 
 // What a consumer can have done with an event that it holds back.
 const (
-	Dead      = "dead" // and nobody has replayed or discarded it
+	Dead      = "dead" // and no one has replayed or discarded it
 	Parked    = "parked"
 	Replayed  = "replayed"
 	Discarded = "discarded"

@@ -68,7 +68,7 @@ func serve(w http.ResponseWriter, name string) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrInvalid):
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusNotFound)
-		_, _ = w.Write([]byte("There is no such page. All of them: /docs/\n")) // the client is gone: nobody to tell
+		_, _ = w.Write([]byte("There is no such page. All of them: /docs/\n")) // the client is gone: no one to tell
 		return
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -82,7 +82,7 @@ func send(w http.ResponseWriter, kind string, body []byte) {
 	header.Set("Content-Security-Policy", policy)
 	header.Set("Cache-Control", "no-cache")
 	header.Set("Content-Type", kind)
-	_, _ = w.Write(body) // the client is gone: nobody to tell
+	_, _ = w.Write(body) // the client is gone: no one to tell
 }
 
 // frame is what stands around every page. The names in it are filled in by [rendered.frame].

@@ -64,7 +64,7 @@ func (p *Process) PID() int { return p.command.Process.Pid }
 // Done is closed when it has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Ended says whether it has ended.
+// Ended reports whether it has ended.
 func (p *Process) Ended() bool {
 	select {
 	case <-p.done:
@@ -80,7 +80,7 @@ func (p *Process) ExitCode() int { return p.command.ProcessState.ExitCode() }
 // LastWords is the end of its log, at most 4 KiB.
 func (p *Process) LastWords() string { return p.log.String() }
 
-// Signal sends a signal to the process alone, not to its children. That it has ended meanwhile is no error: most
+// Signal sends a signal to the process alone, not to its children. That it has ended in the meantime is no error: most
 // signals are sent to make it end.
 func (p *Process) Signal(s syscall.Signal) { _ = p.command.Process.Signal(s) }
 
@@ -123,7 +123,7 @@ type relative struct {
 	started string // clock ticks from the machine's start
 }
 
-// gone says that it has ended, whoever has its number now.
+// gone reports that it has ended, whoever has its number now.
 func (r relative) gone() bool {
 	now := statusOf(r.pid)
 	return now.state == "" || now.state == "Z" || now.started != r.started

@@ -22,7 +22,7 @@ func (p *Process) PID() int { return 0 }
 // Done is closed when it has ended.
 func (p *Process) Done() <-chan struct{} { return nil }
 
-// Ended says whether it has ended.
+// Ended reports whether it has ended.
 func (p *Process) Ended() bool { return true }
 
 // ExitCode is its exit code once Done is closed.

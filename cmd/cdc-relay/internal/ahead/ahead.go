@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/doctor/check"
 )
 
-// patience is how long the look at the brokers may take.
+// patience bounds how long the look at the brokers may take.
 const patience = 30 * time.Second
 
 // Look logs every finding that is not ok.

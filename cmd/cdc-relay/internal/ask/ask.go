@@ -104,7 +104,7 @@ func OpenTables(ctx context.Context, a *cli.App) (*store.Store, config.Config, e
 // Change is something to be done about events: dead letters or parked ones.
 type Change struct {
 	Kind, What string            // of the request; "dead letters"
-	Confirm    func(int64) error // agrees to their number; nil: nobody is asked
+	Confirm    func(int64) error // agrees to their number; nil: no one is asked
 }
 
 // Chosen is the flags of a change.

@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// findPatience is how long a relay may take to say what it has in flight.
+// findPatience bounds how long a relay may take to say what it has in flight.
 const findPatience = 5 * time.Second
 
 // Whereabouts are where events are.

@@ -46,7 +46,7 @@ func OpenInbox(ctx context.Context, a *cli.App) (*consumers.Desk, error) {
 type ChangeHeld struct {
 	Kind, Past      string            // replay, replayed
 	Consumer, State string            // billing, dead
-	Confirm         func(int64) error // agrees to their number; nil: nobody is asked
+	Confirm         func(int64) error // agrees to their number; nil: no one is asked
 
 	ChooseHeld
 	All

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Breaks it catches: bytes that change although nobody touched them, such as the spaces of a text or a last line's end;
+// Breaks it catches: bytes that change although no one touched them, such as the spaces of a text or a last line's end;
 // a change that is lost; headers that are none sent as empty text; files that others may read. Seen to fail with texts
 // indented, with the line's end kept, and with empty headers kept.
 func TestAnEditorChangesWhatItIsAskedToAndNothingElse(t *testing.T) {

@@ -58,7 +58,7 @@ type Options struct {
 	Rows store.AuditRange // of the table; the zero value is all of them
 	Wait time.Duration    // for rows that the relay has not published yet
 	Temp string           // directory of temporary files; empty: the system's
-	Tell func(string)     // is shown how far it is, an empty line at the end; nil: nobody is
+	Tell func(string)     // is shown how far it is, an empty line at the end; nil: no one is
 
 	// Repair is asked, when the topics have lost rows, whether and how the relay shall publish them once more; nil: they
 	// stay lost.
@@ -132,7 +132,7 @@ func (t *truth) watch(ctx context.Context, patience time.Duration) error {
 	}
 }
 
-// unseen says which rows nobody can compare any more, as the relay deletes them.
+// unseen says which rows no one can compare any more, as the relay deletes them.
 func unseen(cfg config.Config) []string {
 	const rest = ": what the topics hold, or have lost, of those is not compared"
 	switch o := cfg.Outbox; {

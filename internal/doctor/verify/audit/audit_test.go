@@ -109,7 +109,7 @@ func TestAnEventWithoutAnOffsetIsJudgedByTime(t *testing.T) {
 	}
 }
 
-// Breaks it catches: what clients deleted called lost; the record at offset 0, where nobody deleted anything, not
+// Breaks it catches: what clients deleted called lost; the record at offset 0, where no one deleted anything, not
 // called so. Seen to fail with deletions not looked at, and with none taken for one at 0.
 func TestWhatClientsDeletedIsNotLost(t *testing.T) {
 	r := topicReader{topics: map[string][]*partitionEnd{"t": {{first: 5, deleted: 20, unread: -1}}}}

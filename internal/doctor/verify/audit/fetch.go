@@ -47,7 +47,7 @@ func (k onKafka) read(ctx context.Context, p *partitionEnd, each func(stored) er
 	return nil
 }
 
-// passes says whether an error may be over soon: a connection that breaks, a leader that moves. Another code is an
+// passes reports whether an error may be over soon: a connection that breaks, a leader that moves. Another code is an
 // answer.
 func passes(err error) bool {
 	code, answered := errors.AsType[kafkago.Error](err)
@@ -62,7 +62,7 @@ func (k onKafka) fetch(ctx context.Context, p *partitionEnd) (kafkago.RecordRead
 	if err == nil {
 		err = answer.Error
 	}
-	// retention took the beginning meanwhile, or the log is shorter than it was
+	// retention took the beginning in the meantime, or the log is shorter than it was
 	if errors.Is(err, kafkago.OffsetOutOfRange) {
 		err = k.askOnce(ctx, p.topic, []*partitionEnd{p}, kafkago.FirstOffsetOf,
 			func(p *partitionEnd, o kafkago.PartitionOffsets) {

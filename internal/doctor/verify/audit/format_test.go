@@ -38,7 +38,7 @@ func TestPayloadIsFoundInTheMessage(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a tombstone that passes for a value in a format whose bytes nobody can compare, and the other way
+// Breaks it catches: a tombstone that passes for a value in a format whose bytes no one can compare, and the other way
 // round. Seen to fail with tombstones taken for values.
 func TestValuesBySchemasAreComparedAsValuesOrNone(t *testing.T) {
 	for _, format := range []string{"avro", "protobuf"} {

@@ -74,7 +74,7 @@ func (k onKafka) ends(ctx context.Context, topic string, ends []*partitionEnd) e
 	})
 }
 
-// compacted says whether the topic may have removed a record because its key has a newer one. A broker that does not
+// compacted reports whether the topic may have removed a record because its key has a newer one. A broker that does not
 // tell is taken to have: what is missing is then not called lost.
 func (k onKafka) compacted(ctx context.Context, topic string) (compacts bool, note string, err error) {
 	answer, err := k.client.DescribeConfigs(ctx,

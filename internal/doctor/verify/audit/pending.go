@@ -3,7 +3,7 @@ package audit
 import "sync"
 
 // pending are the ids of rows that nothing is recorded of and that no topic has shown yet: up to pendingMost, beyond
-// which nobody waits for them one by one.
+// which no one waits for them one by one.
 type pending struct {
 	mu  sync.Mutex // guards the rest
 	ids map[string]struct{}

@@ -71,7 +71,7 @@ type partitionEnd struct {
 }
 
 // nameless are records of this relay that have no id under the name that the configuration gives it: they are of the
-// time of another message.format or message.headers. Which rows they are nobody knows.
+// time of another message.format or message.headers. Which rows they are no one knows.
 type nameless struct {
 	count       int
 	first, last int64 // offsets; meaningless without a count
@@ -160,7 +160,7 @@ func (r *topicReader) follow(ctx context.Context, topic string) error {
 	return nil
 }
 
-// place is where a journaled row must be; the zero Place: nobody knows.
+// place is where a journaled row must be; the zero Place: no one knows.
 func (r *topicReader) place(row *store.AuditRow, topic string) verify.Place {
 	if row.Topic != "" {
 		return verify.Place{Topic: row.Topic, Partition: row.Partition, Offset: row.Offset}

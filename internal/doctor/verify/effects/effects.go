@@ -40,7 +40,7 @@ type Verdict struct {
 	Missing   int      `json:"missing"`   // before it, and the inbox knows nothing of it
 	Forgotten int      `json:"forgotten"` // the same, and so old that the inbox does not keep its id
 	Elsewhere int      `json:"elsewhere"` // in topics and partitions that the consumer has not read
-	Unplaced  int      `json:"unplaced"`  // nobody knows where it is in its topic, and the inbox knows nothing of it
+	Unplaced  int      `json:"unplaced"`  // no one knows where it is in its topic, and the inbox knows nothing of it
 	Held      int      `json:"held"`      // not published: pending, parked or dead at the relay
 	IDs       []string `json:"missing_ids"`
 	Rewind    []string `json:"rewind"` // statements for the inbox's database that get the missing ones handled

@@ -29,7 +29,7 @@ func (s *Catalog) Migrate(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, s.migrationLock()); err != nil {
 			return fmt.Errorf("wait for another migration: %w", err)
 		}
-		is, err := s.look(ctx, tx) // again, now that nobody else creates anything
+		is, err := s.look(ctx, tx) // again, now that no one else creates anything
 		if err != nil {
 			return err
 		}

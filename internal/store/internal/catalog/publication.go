@@ -24,7 +24,7 @@ func (s *Catalog) PublicationSQL(name string) string {
 
 // CreatePublication creates the publication if there is none of that name; another's is left as it is, see
 // [Catalog.CheckPublication]. It needs the outbox's ownership and CREATE on the database, and must come before the
-// slot: a slot that is older than its publication fails for ever (SQLSTATE 42704).
+// slot: a slot that is older than its publication fails forever (SQLSTATE 42704).
 func (s *Catalog) CreatePublication(ctx context.Context, name string) error {
 	err := s.db.Tx(ctx, db.Migrating, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, s.migrationLock()); err != nil {

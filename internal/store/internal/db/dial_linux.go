@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// setUserTimeout makes a write that nobody acknowledges fail after the time-out (TCP_USER_TIMEOUT of tcp(7), Linux):
+// setUserTimeout makes a write that no one acknowledges fail after the time-out (TCP_USER_TIMEOUT of tcp(7), Linux):
 // keep-alive probes are not sent while data is on its way, so they alone leave a cut connection open for minutes.
 func setUserTimeout(_, _ string, c syscall.RawConn) error {
 	const tcpUserTimeout = 18

@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
-// Deletes says that outbox rows go, at once or later.
+// Deletes reports that outbox rows go, at once or later.
 func (s *DB) Deletes() bool { return s.Config.AfterPublish == record.Delete || s.Config.Retention > 0 }
 
 const (

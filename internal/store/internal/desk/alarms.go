@@ -18,7 +18,7 @@ DO UPDATE SET partition = excluded.partition, detail = excluded.detail, repair =
  last_seen = excluded.last_seen,
  count = a.count + excluded.count`
 
-// RaiseAlarm keeps an alarm, which was seen Count times more, until somebody acknowledges it. It needs no fence: what a
+// RaiseAlarm keeps an alarm, which was seen Count times more, until someone acknowledges it. It needs no fence: what a
 // relay saw at a broker is true, whoever holds the slot.
 func (s *Desk) RaiseAlarm(ctx context.Context, a record.Alarm) error {
 	_, source, err := s.db.TableAndSource(ctx)
@@ -43,7 +43,7 @@ ORDER BY acknowledged_at IS NOT NULL, id DESC LIMIT $3`
 // alarmsMost is how many alarms are listed.
 const alarmsMost = 1000
 
-// Alarms lists alarms, those that nobody has acknowledged, or all; the open ones first, then the newest first.
+// Alarms lists alarms, those that no one has acknowledged, or all; the open ones first, then the newest first.
 func (s *Desk) Alarms(ctx context.Context, all bool) ([]record.Alarm, error) {
 	_, source, err := s.db.TableAndSource(ctx)
 	list := []record.Alarm{}

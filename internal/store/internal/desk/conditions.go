@@ -104,7 +104,7 @@ func (c *conditions) placed(f record.Filter, p place) error {
 	return nil
 }
 
-// checkIDs says whether the filter's ids are of the type that the outbox's are.
+// checkIDs reports whether the filter's ids are of the type that the outbox's are.
 func (s *Desk) checkIDs(f record.Filter) error {
 	o := s.db.TableSeen()
 	if o == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
-// CountDead is the number of dead letters that nobody has replayed or discarded.
+// CountDead is the number of dead letters that no one has replayed or discarded.
 func (s *Desk) CountDead(ctx context.Context) (n int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {

@@ -36,8 +36,8 @@ const editSQL = `UPDATE {dlq} SET payload = {new}, headers = $3::text::{headers}
 // EditDead changes what an open dead letter would send, keeps what was there before with who changed it, and asks for
 // its replay where that is wanted, in one durable transaction: a crash leaves all of it or nothing. request is the
 // number of the replay, 0 without. Anybody may edit, whether a relay runs or not; it is not fenced.
-// [record.ErrNoDeadLetter]: there is none; [record.ErrCannot]: it is none that is open, or somebody edited it
-// meanwhile; [record.ErrEdit]: the table does not take it, or no message would.
+// [record.ErrNoDeadLetter]: there is none; [record.ErrCannot]: it is none that is open, or someone edited it
+// in the meantime; [record.ErrEdit]: the table does not take it, or no message would.
 func (s *Desk) EditDead(ctx context.Context, e record.Edit) (request int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {

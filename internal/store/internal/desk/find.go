@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
-// findSQL is one statement, so that an event that moves on meanwhile is seen before or after its move, never at
+// findSQL is one statement, so that an event that moves on in the meantime is seen before or after its move, never at
 // neither place. An event has one row in each table at most for each source; a later source's is the newer one.
 const findSQL = `SELECT a.id::{idtype}::text,
  (SELECT to_jsonb(x) FROM (SELECT {row}, {published} AS marked FROM {outbox} o

@@ -110,7 +110,7 @@ func (s *Desk) CountUntil(ctx context.Context, kind string, f record.Filter) (n 
 }
 
 // step is one portion of a request about dead letters: chosen in the order of positions, which keeps that of each key,
-// and locked, so that nobody else can resolve them meanwhile.
+// and locked, so that no one else can resolve them in the meantime.
 func (s *Desk) step(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, r *record.Request,
 	from record.DeadCursor, limit int) (ids []int64, next record.DeadCursor, err error) {
 	var c conditions
@@ -144,8 +144,8 @@ ORDER BY d.epoch, d.from_stream, d.position_order, d.position_index, d.id LIMIT 
 }
 
 // replaySQL parks dead letters again, at the place that they had, with new attempts. What a relay that had lost the
-// slot published meanwhile is in the journal, and is not sent again. What is behind one of its key that this replay has
-// brought to the broker, and that died again, stays what it is.
+// slot published in the meantime is in the journal, and is not sent again. What is behind one of its key that this
+// replay has brought to the broker, and that died again, stays what it is.
 var replaySQL = `INSERT INTO {parked} (source, event_id, topic, key, epoch, from_stream, position_order,
  position_index, aggregate_type, aggregate_id, event_type, payload, headers, created_at, extra, retry_count,
  next_retry_at, last_error, error_class, last_error_at, replay)

@@ -133,7 +133,7 @@ FROM pg_replication_slots WHERE slot_name = $1`, s.db.Config.Slot).Scan(&st.Plug
 	return nil
 }
 
-// chooseMemory is the one that is meant, if nobody uses it.
+// chooseMemory is the one that is meant, if no one uses it.
 func (s *Lease) chooseMemory(all []record.Memory, from string) (m record.Memory, err error) {
 	var present, others []record.Memory
 	for _, m := range all {

@@ -85,8 +85,8 @@ ORDER BY 7`
 
 // OldTransactions are those of the whole server that have written and have not ended since that long, oldest first.
 // As long as one is open, no batch that was journaled after it began is marked, deleted or pruned; a prepared one
-// that its coordinator forgot stays for good, restarts of the server included. Sessions of other roles are among them
-// for a role with pg_read_all_stats only.
+// that its coordinator forgot stays permanently, restarts of the server included. Sessions of other roles are among
+// them for a role with pg_read_all_stats only.
 func (s *Lease) OldTransactions(ctx context.Context, since time.Duration) ([]record.Blocker, error) {
 	list, err := s.transactions(ctx, oldTransactionsSQL, since.Microseconds())
 	if err != nil {

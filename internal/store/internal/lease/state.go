@@ -14,7 +14,7 @@ import (
 
 // Register makes the rows of a first start: the source's number, epoch 0, and the state, dirty and with the phase
 // given. It must be committed before the slot is created. Where the slot has a state for this table already, that state
-// stays as it is and is returned; for another table (one made anew) it begins again.
+// stays as it is and is returned; for another table (one made again) it begins again.
 func (s *Lease) Register(ctx context.Context, systemID string, timeline int32, tableOID uint32,
 	phase string) (*record.State, error) {
 	var st *record.State
@@ -53,7 +53,7 @@ WHERE t.source <> excluded.source`), s.db.Config.Slot, source, phase, systemID, 
 
 // SaveProgress records the confirmed LSN. It does not wait for the disk: a state row that is behind the slot is normal
 // after an unclean stop. After a CleanStop it changes nothing: a note that was on its way when the stop was recorded,
-// and that nobody waits for any more, would let the slot look as if somebody else had moved it. The caller limits the
+// and that no one waits for any more, would let the slot look as if someone else had moved it. The caller limits the
 // rate to one per second, and does not call it before the topics were read back, since it also notes Config.Lanes: what
 // records are in the topics has the lanes of these templates from now on. ErrFenced after a takeover by another.
 func (s *Lease) SaveProgress(ctx context.Context, confirmed outbox.LSN) error {

@@ -89,7 +89,7 @@ const (
 
 // fill encodes a batch: one row with the array of its ids, and its journal rows.
 //
-// Both are in the order of the ids, as text. A batch is what several partitions acknowledged by turns; in order, the
+// Both are in the order of the ids, as text. A batch is what several partitions acknowledged alternately; in order, the
 // ids that most outboxes have, which grow with time, are neighbours in the journal's index and in the outbox: less of
 // the server's time here and when the mirror marks the rows, and fuller pages.
 func (c *copyBuffer) fill(idType string, source int32, published []record.Published) error {

@@ -101,7 +101,7 @@ func (s *Writer) makeRoom(ctx context.Context, tx pgx.Tx, o *db.Table, source in
 }
 
 // dieAgain notes in its dead letter that a replayed event was given up once more, and that nothing has become of it
-// after all. Its attempts are those of all its lives; whether it holds its lane is decided anew. False: it was
+// after all. Its attempts are those of all its lives; whether it holds its lane is decided again. False: it was
 // published before, and never a dead letter.
 func (s *Writer) dieAgain(ctx context.Context, tx pgx.Tx, o *db.Table, source int32,
 	d *record.Dead) (found bool, err error) {

@@ -148,7 +148,8 @@ func (s *Writer) GiveUp(ctx context.Context, dead record.Dead) (behind int64, er
 }
 
 // takeBackSQL takes dead letters back that are replayed behind a place in a lane. What is published once more without
-// being a dead letter stays: nothing else knows of it. Their outbox rows may say meanwhile that they are tried again.
+// being a dead letter stays: nothing else knows of it. Their outbox rows may say in the meantime that they are tried
+// again.
 const takeBackSQL = `WITH back AS (DELETE FROM {parked} p USING {dlq} d WHERE p.source = $1 AND p.topic = $2
  AND md5(p.key) = md5($3) AND p.key = $3
  AND (p.epoch, p.from_stream, p.position_order, p.position_index) > ($4, $5, $6, $7) AND p.replay IS NOT NULL

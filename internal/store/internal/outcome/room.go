@@ -1,6 +1,6 @@
-// Package outcome writes what became of events: journaled, parked, tried in vain, or dead. It is the only writer of the
-// journal, and of parked events and dead letters as far as the relay decides about them; what people decide is package
-// desk's. It reads nothing back but which ids are recorded.
+// Package outcome writes what became of events: journaled, parked, tried without success, or dead. It is the only
+// writer of the journal, and of parked events and dead letters as far as the relay decides about them; what people
+// decide is package desk's. It reads nothing back but which ids are recorded.
 //
 //   - S1 What Settle reports as committed survives a crash of the server: synchronous_commit is on, or higher when the
 //     server's default is higher.

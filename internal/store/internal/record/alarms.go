@@ -22,5 +22,5 @@ type Alarm struct {
 	AckedNote string     `json:"acknowledged_note,omitempty"`
 }
 
-// ErrNoAlarm says that there is no open alarm with a number that was named.
+// ErrNoAlarm reports that there is no open alarm with a number that was named.
 var ErrNoAlarm = errors.New("there is no open alarm")

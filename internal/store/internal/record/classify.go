@@ -108,15 +108,15 @@ func IsTransient(err error) bool {
 	return false
 }
 
-// IsLock says that another session stood in the way, and will not for ever (serialization_failure, deadlock_detected,
+// IsLock reports that another session stood in the way, and will not forever (serialization_failure, deadlock_detected,
 // lock_not_available).
 func IsLock(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "55P03")
 }
 
-// IsShutdown says that the server ends this session or lets nobody in, as it does when it shuts down (admin_shutdown,
-// crash_shutdown, cannot_connect_now).
+// IsShutdown reports that the server ends this session or lets no one in, as it does when it shuts down
+// (admin_shutdown, crash_shutdown, cannot_connect_now).
 func IsShutdown(err error) bool {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {

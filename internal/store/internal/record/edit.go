@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// ErrEdit says that a dead letter cannot become what it should: its table does not take it, or no message would.
+// ErrEdit reports that a dead letter cannot become what it should: its table does not take it, or no message would.
 var ErrEdit = errors.New("the dead letter cannot be edited like this")
 
 // Edit is what a person wants a dead letter to send.

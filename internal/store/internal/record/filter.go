@@ -39,7 +39,7 @@ type Filter struct {
 	UntilNow bool `json:"until_now,omitempty"`
 }
 
-// ErrFilter says that a filter cannot choose anything as it is.
+// ErrFilter reports that a filter cannot choose anything as it is.
 var ErrFilter = errors.New("no event can be chosen like this")
 
 // Classes are what a filter's Class can be.

@@ -1,7 +1,7 @@
 package record
 
-// HiddenError says that the SQL side would see, or change, other rows than there are in a table. The relay must not go
-// on: what it does not see it would take for published, or gone.
+// HiddenError reports that the SQL side would see, or change, other rows than there are in a table. The relay must not
+// go on: what it does not see it would take for published, or gone.
 type HiddenError struct {
 	What   string
 	Repair string // SQL, or what to do

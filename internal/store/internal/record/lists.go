@@ -75,10 +75,10 @@ type DeadReason struct {
 	LastError string    `json:"last_error"` // of the newest
 }
 
-// ErrCursor says that a cursor is not one that a list gave.
+// ErrCursor reports that a cursor is not one that a list gave.
 var ErrCursor = errors.New("the cursor did not come from this list")
 
-// ErrNoDeadLetter says that no dead letter has the event's id.
+// ErrNoDeadLetter reports that no dead letter has the event's id.
 var ErrNoDeadLetter = errors.New("no dead letter has this event id")
 
 // MarshalJSON shows the payload as the JSON that it is, or else as text or base64, and says which.

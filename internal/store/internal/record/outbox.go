@@ -26,7 +26,7 @@ type Outbox struct {
 	RetrySet      string // "" = nor does a failed attempt
 }
 
-// ErrNoOutbox says that the outbox table does not exist.
+// ErrNoOutbox reports that the outbox table does not exist.
 var ErrNoOutbox = errors.New("the outbox table does not exist")
 
 // ErrInherited reports a table that inherits from the outbox.

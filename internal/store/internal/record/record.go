@@ -12,13 +12,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// ErrFenced says that another relay took the slot over since this one did; what was to be written has not been.
+// ErrFenced reports that another relay took the slot over since this one did; what was to be written has not been.
 var ErrFenced = errors.New("another relay took over this slot: nothing was written")
 
-// ErrLeaseLost says that the slot is not, or no longer, held by the replication connection that TakeOver was told of.
+// ErrLeaseLost reports that the slot is not, or no longer, held by the replication connection that TakeOver was told
+// of.
 var ErrLeaseLost = errors.New("the replication slot is not held by this relay's connection")
 
-// ErrIDTaken says that another event with the same id is parked, or an open dead letter, and keeps its row.
+// ErrIDTaken reports that another event with the same id is parked, or an open dead letter, and keeps its row.
 var ErrIDTaken = errors.New("another event with this id is parked or a dead letter: replay or discard that one")
 
 // What becomes of the outbox row after its event is journaled.
@@ -38,7 +39,7 @@ type Config struct {
 
 	Table        string // the outbox: schema.table, exactly as the catalog spells it; quotes only where a name has a dot
 	Columns      outbox.Columns
-	Retention    time.Duration // how long a published row stays; 0: for ever, or with Delete not at all
+	Retention    time.Duration // how long a published row stays; 0: forever, or with Delete not at all
 	HoldDead     bool          // dead letters with Holds keep what is parked behind them from being due
 	AfterPublish string        // Mark, Keep or Delete; "" = Mark
 

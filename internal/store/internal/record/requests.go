@@ -9,7 +9,7 @@ import (
 
 // BreakerState is what dlq.breaker knows across restarts.
 type BreakerState struct {
-	Open bool   // it was opened and nobody closed it
+	Open bool   // it was opened and no one closed it
 	Said string // why
 	// Within the window, as far as a glance tells: dead letters that are open, those apart that a person has let pass, and
 	// events that were journaled.
@@ -29,7 +29,7 @@ type Cleanable struct{ Outbox, Journal, Dead int64 }
 // The kinds of requests.
 const (
 	RequestReplay  = "replay"  // publish dead letters after all
-	RequestDiscard = "discard" // close dead letters for good
+	RequestDiscard = "discard" // close dead letters permanently
 	RequestRetry   = "retry"   // try parked events at once
 	RequestPause   = "pause"   // take nothing in
 	RequestResume  = "resume"
@@ -40,7 +40,7 @@ const (
 	RequestRepublish = "republish"
 )
 
-// Request is what somebody asked of the relay that holds the slot. Names in JSON are stable.
+// Request is what someone asked of the relay that holds the slot. Names in JSON are stable.
 type Request struct {
 	ID          int64      `json:"id"`
 	Kind        string     `json:"kind"`
@@ -88,14 +88,14 @@ func (r *Request) Came(state string) (n int64) {
 	return n
 }
 
-// ErrCannot says that a request can do nothing, or nothing more, and why: it is finished with that.
+// ErrCannot reports that a request can do nothing, or nothing more, and why: it is finished with that.
 var ErrCannot = errors.New("this cannot be done")
 
-// ErrNoRequest says that there is no request with the number.
+// ErrNoRequest reports that there is no request with the number.
 var ErrNoRequest = errors.New("no request has this number")
 
 // DeadCursor is how far a request has gone through the dead letters; the zero value is the beginning. It saves looking
-// at the same rows again and nothing else: a request that is begun anew does what is left.
+// at the same rows again and nothing else: a request that is begun again does what is left.
 type DeadCursor struct {
 	Set      bool // false: the beginning
 	Position outbox.Position

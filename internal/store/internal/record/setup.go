@@ -6,7 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ExpressionError says that Postgres does not take what a key of the configuration, or its default, puts into SQL.
+// ExpressionError reports that Postgres does not take what a key of the configuration, or its default, puts into SQL.
 type ExpressionError struct {
 	Key   string // outbox.mark_set
 	Value string
@@ -35,7 +35,7 @@ func ExpressionErrors(err error) (list []*ExpressionError) {
 	return list
 }
 
-// ObstacleError says that something has a name that the relay needs, and is not the relay's. It is left as it is.
+// ObstacleError reports that something has a name that the relay needs, and is not the relay's. It is left as it is.
 type ObstacleError struct{ What, Fix string }
 
 func (e *ObstacleError) Error() string { return e.What + ": it is left as it is; " + e.Fix }

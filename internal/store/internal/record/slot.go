@@ -78,7 +78,7 @@ type SlotStatus struct {
 	TooLowWALLevel string
 }
 
-// OtherSlotName returns the remedy for a slot with a [SlotStatus.Mismatch]. Whose it is nobody here knows, so that it
+// OtherSlotName returns the remedy for a slot with a [SlotStatus.Mismatch]. Whose it is no one here knows, so that it
 // is left alone.
 const OtherSlotName = "set postgres.slot to a name that no slot of this server has; leave the other slot to its owner"
 

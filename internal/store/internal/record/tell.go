@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Locate adds what a running relay has in flight, which nobody else knows, and puts all into words.
+// Locate adds what a running relay has in flight, which no one else knows, and puts all into words.
 func Locate(found []Found, inFlight map[string]FoundInTransit, slot SlotStatus) {
 	for i := range found {
 		f := &found[i]
@@ -80,7 +80,7 @@ func (f *Found) published() string {
 	return said
 }
 
-// edited says who changed what is sent, if somebody did.
+// edited says who changed what is sent, if someone did.
 func (d *FoundDeath) edited() string {
 	if d.EditedAt == nil {
 		return ""

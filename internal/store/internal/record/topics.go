@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// Offset says that all our records of a partition below Next are journaled.
+// Offset reports that all our records of a partition below Next are journaled.
 type Offset struct {
 	Topic     string
 	Partition int32

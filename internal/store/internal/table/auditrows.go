@@ -97,7 +97,7 @@ func (s *Reader) AuditRows(ctx context.Context, within record.AuditRange, column
 func (s *Reader) auditRows(o *db.Table, within record.AuditRange, columns []string,
 	sources []int32) (text string, args []any) {
 	c := s.db.Config.Columns
-	// A dead letter that somebody edited sends what is in it.
+	// A dead letter that someone edited sends what is in it.
 	payload := "CASE WHEN d.edited_at IS NULL THEN o." + db.Quote(c.Payload) + " ELSE d.payload END"
 	if o.PayloadType != "bytea" {
 		payload = db.ToBytes("(" + payload + ")::text")

@@ -27,7 +27,7 @@ func (s *Reader) CountUnrecorded(ctx context.Context, limit int64) (int64, error
 	if _, err := s.db.State(ctx); err != nil {
 		return 0, err
 	}
-	source := s.db.Source() // 0 is nobody's number
+	source := s.db.Source() // 0 is no one's number
 	var count int64
 	err = s.db.One(ctx, db.Scanning, func(row pgx.Row) error { return row.Scan(&count) },
 		s.db.SQL(o, `SELECT count(*) FROM (SELECT 1 FROM {outbox} o WHERE NOT {published} AND {unrecorded}
@@ -55,7 +55,7 @@ func (s *Reader) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 		return 0, err
 	}
 	err = s.db.Fenced(ctx, snapshotting, func(tx pgx.Tx) error {
-		// Nobody parks or replays meanwhile: what the statement does not see would keep its place.
+		// No one parks or replays in the meantime: what the statement does not see would keep its place.
 		if _, err := tx.Exec(ctx, s.db.Names.SQL(`SELECT FROM {epoch} WHERE slot = $1 FOR NO KEY UPDATE`),
 			s.db.Config.Slot); err != nil {
 			return err

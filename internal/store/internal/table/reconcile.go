@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
-// auditing reads a range of the outbox: not for ever, because a long snapshot keeps the server from cleaning up.
+// auditing reads a range of the outbox: not forever, because a long snapshot keeps the server from cleaning up.
 var auditing = db.Limits{Lock: 2 * time.Second, Statement: 5 * time.Minute, Interpreted: true}
 
 // zonelessMargin is by how much the clock on the wall may be behind UTC anywhere: a column without a time zone does not

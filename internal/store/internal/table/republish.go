@@ -47,7 +47,7 @@ func (s *Reader) RepublishRows(ctx context.Context, r *record.Request, limit int
 	return rows, nil
 }
 
-// editedColumns are eventColumns, with what was sent of a dead letter that somebody edited. Headers can be edited where
+// editedColumns are eventColumns, with what was sent of a dead letter that someone edited. Headers can be edited where
 // the outbox has none.
 func (s *Reader) editedColumns() string {
 	c := s.db.Config.Columns

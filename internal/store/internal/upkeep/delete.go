@@ -22,7 +22,7 @@ const deletableSQL = `SELECT batch, size, ids FROM (
 WHERE total - size < $2`
 
 // deleteSQL deletes what it can lock at once, and notes the rest as a new batch; see markSQL. Where rows are marked,
-// one whose mark somebody took away stays.
+// one whose mark someone took away stays.
 const deleteSQL = `WITH ` + newest + `,
 locked AS MATERIALIZED (
  SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND {said} FOR UPDATE SKIP LOCKED),

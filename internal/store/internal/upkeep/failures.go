@@ -14,8 +14,8 @@ import (
 // nothing is forgotten by a crash: each of them says in shown_at which of its failures the outbox row has.
 //
 // A row is written only if it is, when it is locked, as the statement's snapshot saw it, in which its event is neither
-// published nor journaled. So a mark is never overwritten: one that was made before is seen, one that is made meanwhile
-// has changed the row, and one that comes later has the last word.
+// published nor journaled. So a mark is never overwritten: one that was made before is seen, one that is made in the
+// meantime has changed the row, and one that comes later has the last word.
 type failures struct {
 	table string // of the relay's own
 	id    string // its column
@@ -76,7 +76,7 @@ SELECT d.id::text, (extract(epoch FROM d.at) * 1000000)::bigint,
  EXISTS (SELECT FROM shown WHERE published)
 FROM due d WHERE ` + db.InRolesPath
 
-// noteShownSQL takes a note of what was shown, unless the event has failed again meanwhile. It waits for no row.
+// noteShownSQL takes a note of what was shown, unless the event has failed again in the meantime. It waits for no row.
 const noteShownSQL = `UPDATE %table SET shown_at = %at WHERE ctid = ANY (ARRAY(
  SELECT f.ctid FROM %table f JOIN unnest($2::text[]::%type[], $3::bigint[]) AS u(id, at)
  ON f.%id = u.id{collate} AND (extract(epoch FROM f.%at) * 1000000)::bigint = u.at

@@ -11,7 +11,7 @@ import (
 var pruning = db.Limits{Lock: mirroring.Lock, Statement: 10 * time.Second, Commit: db.Relaxed}
 
 // oldBatchesSQL gives batches that are older than the retention and lie wholly below the confirmed LSN: the slot does
-// not deliver their events again, so nobody will look them up for that, unless the server crashes: its slots go back to
+// not deliver their events again, so no one will look them up for that, unless the server crashes: its slots go back to
 // the last checkpoint's then, and the retention is to be longer than that. What is to be marked or deleted is so first:
 // what is pruned would be forgotten there.
 const oldBatchesSQL = `SELECT batch, size, ids FROM (

@@ -39,7 +39,7 @@ func (s *SASL) bearer(token string) (func(challenge string) (response string, do
 	}, nil
 }
 
-// rejected is a login that the broker refused. Where the next password may be another, it is asked for anew.
+// rejected is a login that the broker refused. Where the next password may be another, it is asked for again.
 func (s *SASL) rejected(password string, err error) error {
 	s.source().Refused()
 	what := fmt.Sprintf("the broker rejects the login of %s with %s", s.Username, s.Mechanism)

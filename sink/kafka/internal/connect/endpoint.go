@@ -44,8 +44,8 @@ type Endpoint struct {
 	lines   *Lines
 }
 
-// RoundTrip sends a request and returns its answer. After an error the endpoint begins anew with fresh connections: the
-// idle ones are usually dead as well. They are not when only the patience with the request was over.
+// RoundTrip sends a request and returns its answer. After an error the endpoint begins again with fresh connections:
+// the idle ones are usually dead as well. They are not when only the patience with the request was over.
 func (e *Endpoint) RoundTrip(ctx context.Context, request protocol.Message) (protocol.Message, error) {
 	l := e.lines.take()
 	answer, err := func() (_ kafkago.Response, err error) {

@@ -166,7 +166,7 @@ func (g *Gate) pass() bool {
 	return g.state.CompareAndSwap(gateOpen, gatePassed)
 }
 
-// Shut reports whether nobody has passed; then nobody ever will.
+// Shut reports whether no one has passed; then no one ever will.
 func (g *Gate) Shut() bool {
 	return g.state.CompareAndSwap(gateOpen, gateShut) || g.state.Load() == gateShut
 }

@@ -18,7 +18,7 @@ const (
 	keptFor = 10 * time.Second
 )
 
-// bufferList are buffers for encoded batches that nobody uses, the smallest first. Batches vary in size, so a pool of
+// bufferList are buffers for encoded batches that no one uses, the smallest first. Batches vary in size, so a pool of
 // single buffers, such as sync.Pool is, would give out too small ones, or keep many more than are needed at a time; and
 // the garbage collector empties it while it is in use.
 type bufferList struct {
@@ -47,7 +47,7 @@ func (l *bufferList) get(n int) []byte {
 	return b
 }
 
-// keep gives a buffer back that nobody reads or writes any more. When there are too many the smallest go: a larger one
+// keep gives a buffer back that no one reads or writes any more. When there are too many the smallest go: a larger one
 // serves as well.
 func (l *bufferList) keep(b []byte) {
 	if cap(b) == 0 || cap(b) > largestKept {

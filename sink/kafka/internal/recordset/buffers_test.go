@@ -66,7 +66,7 @@ func TestBuffersAreUsedAgain(t *testing.T) {
 	}
 }
 
-// Catches: a process that keeps the buffers of its last burst for ever. Seen to fail with a list that is never emptied.
+// Catches: a process that keeps the buffers of its last burst forever. Seen to fail with a list that is never emptied.
 func TestBuffersAreForgottenWhenNothingIsSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l bufferList

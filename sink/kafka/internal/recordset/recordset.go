@@ -1,5 +1,5 @@
 // Package recordset encodes records as Kafka reads them: a batch of format v2, compressed or not, in a buffer that is
-// used again. It knows neither partitions nor brokers: whose sequence a batch has, and when nobody reads its bytes any
+// used again. It knows neither partitions nor brokers: whose sequence a batch has, and when no one reads its bytes any
 // more, is its caller's business.
 package recordset
 
@@ -59,7 +59,7 @@ func Encode(buffer []byte, records []*sink.Record, bytes int, s Stamp, codec Com
 	return buffer
 }
 
-// Recycle gives back the buffer of a set that nobody reads any more.
+// Recycle gives back the buffer of a set that no one reads any more.
 func Recycle(set []byte) { buffers.keep(set) }
 
 // appendRecordSet appends a record set of one batch, whose records it compresses if c is not nil. The records' bytes

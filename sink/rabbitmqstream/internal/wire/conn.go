@@ -319,7 +319,7 @@ func (c *Conn) login(o *Options) error {
 	}
 	c.begin(tune | responseBit)
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(c.FrameLimit))
-	c.out = binary.BigEndian.AppendUint32(c.out, 0) // no heartbeats: nobody listens between two questions
+	c.out = binary.BigEndian.AppendUint32(c.out, 0) // no heartbeats: no one listens between two questions
 	if err := c.Send(); err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ func run() error {
 	return nil
 }
 
-// message is a row as a record. The payload comes decoded from jsonb, so that it has to be written anew.
+// message is a row as a record. The payload comes decoded from jsonb, so that it has to be written again.
 func (o orders) message(m *cdc.Message) []kafkago.Message {
 	if !m.Type.IsInsert() {
 		return nil
