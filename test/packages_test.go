@@ -176,7 +176,7 @@ func (p *packaged) run(t *testing.T, args ...string) {
 // installPackage brings the first package here and runs it unconfigured: it must refuse.
 func installPackage(t *testing.T, s *scenario) *packaged {
 	t.Helper()
-	apt(t, "relay/install", packageFile(t, "before", "deb"))
+	apt(t, "install", packageFile(t, "before", "deb"))
 	// a test that failed leaves nothing either
 	t.Cleanup(func() { _ = exec.Command("dpkg", "--purge", "cdc-relay").Run() })
 	users := unit(t, "User")
@@ -279,10 +279,10 @@ func TestPackagesInstallDeliverUpgradeAndGo(t *testing.T) {
 	load := p.load(t, harness.Workload{Rate: 500})
 	load.WaitCommitted(t, 500, time.Minute)
 	p.stop(t) // stopped first, as one does by hand
-	apt(t, "relay/install", packageFile(t, "after", "deb"))
+	apt(t, "install", packageFile(t, "after", "deb"))
 	p.start(t)
 	load.WaitCommitted(t, 500, time.Minute)
-	apt(t, "relay/install", "--reinstall", packageFile(t, "after", "deb")) // under the running relay, as postinst.sh does
+	apt(t, "install", "--reinstall", packageFile(t, "after", "deb")) // under the running relay, as postinst.sh does
 	p.stop(t)
 	p.start(t)
 	load.WaitCommitted(t, 500, time.Minute)
