@@ -289,7 +289,7 @@ func TestPackagesInstallDeliverUpgradeAndGo(t *testing.T) {
 	load.Stop(t)
 	p.settled(t)
 	p.judge(t, 0)
-	p.run(t, "internal/doctor/verify", "--since", "1h")
+	p.run(t, "verify", "--since", "1h")
 	t.Logf("the first event came %v after the start of apt-get install; %s events in all", first, pg.Truth(t))
 
 	if kept, err := os.ReadFile(packagedConfig); err != nil || string(kept) != string(text) {
