@@ -140,7 +140,7 @@ func TestATopicThatKeepsMessagesForLongerIsToldOf(t *testing.T) {
 		}
 		return ""
 	})
-	for n, retention := range []string{"", "retention=2h0m0s", `retention="for good"`, `retention="for good"`} {
+	for n, retention := range []string{"", "retention=2h0m0s", "retention=forever", "retention=forever"} {
 		told := false
 		for line := range strings.Lines(log.String()) {
 			told = told || strings.Contains(line, "topic="+topics[n]+" ") && strings.Contains(line, retention)
