@@ -26,6 +26,7 @@ var house = map[string]room{
 	"internal/doctor/verify":  {},
 	"internal/access/certs":   {},
 	"internal/plain":          {},
+	"internal/tap":            {},
 	"internal/watch/logqueue": {own: []string{"internal/plain"}, external: []string{"github.com/rs/zerolog"}},
 	"internal/access/secret":  {external: []string{"golang.org/x/oauth2"}},
 	"internal/access/login": {own: []string{"internal/access/secret"}, external: []string{"github.com/jackc/pgx/v5"},
@@ -82,12 +83,12 @@ var house = map[string]room{
 	},
 	"sink/nats": {
 		own: []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "sink",
-			"internal/conditional"},
+			"internal/conditional", "internal/tap"},
 		external: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nuid"},
 		tests:    []string{"test/sinktest"},
 	},
 	"sink/rabbitmq": {
-		own:      []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "sink"},
+		own:      []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "internal/tap", "sink"},
 		external: []string{"github.com/rabbitmq/amqp091-go"},
 		tests:    []string{"test/sinktest"},
 	},
@@ -100,7 +101,7 @@ var house = map[string]room{
 	"sink/rabbitmqstream/internal/wire": {own: []string{"internal/access/certs", "sink"}},
 	"internal/redisconn": { // what both drivers on Redis share
 		own: []string{"internal/access/certs", "internal/access/secret", "sink",
-			"internal/conditional"}, external: []string{"github.com/redis/go-redis/v9"},
+			"internal/conditional", "internal/tap"}, external: []string{"github.com/redis/go-redis/v9"},
 	},
 	"sink/bullmq": {
 		own:      []string{"internal/access/certs", "sink", "internal/conditional", "internal/redisconn"},

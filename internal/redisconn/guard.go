@@ -10,6 +10,8 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/cdc-relay/cdc-relay/internal/tap"
 )
 
 // Bounds of an answer. An entry of a stream is at most as large as the largest event and its headers; what is read back
@@ -27,26 +29,19 @@ var ErrNotRedis = errors.New("what answers does not speak Redis's protocol, or t
 // guard is a connection whose answers the client may believe: it allocates what they say, panics where that is more
 // than there can be, and descends as deep as lists are nested. The guard reads along and ends the connection first.
 type guard struct {
-	net.Conn
+	*tap.Conn
 	line     []byte // the line that is being read, without what is behind its first bytes
 	length   int    // of the line
 	bulk     int    // bytes of a string that are still to come, with the line's end behind it
 	left     []int  // elements that are still to come, of each list that is open
 	elements int    // of the present answer
-	broken   error
 }
 
-// Read is net.Conn.
-func (g *guard) Read(p []byte) (int, error) {
-	if g.broken != nil {
-		return 0, g.broken
-	}
-	n, err := g.Conn.Read(p)
-	if g.broken = g.look(p[:n]); g.broken != nil {
-		_ = g.Close()
-		return 0, g.broken
-	}
-	return n, err
+// newGuard puts a guard in front of a connection.
+func newGuard(conn net.Conn) *guard {
+	g := &guard{}
+	g.Conn = tap.New(conn, g.look)
+	return g
 }
 
 // rawGuard is one whose connection the client can ask whether it was closed while it was idle.
@@ -145,7 +140,7 @@ func guarded(dial func(ctx context.Context, network, addr string) (net.Conn, err
 		if err != nil {
 			return nil, err
 		}
-		g := &guard{Conn: conn}
+		g := newGuard(conn)
 		if raw, is := conn.(syscall.Conn); is {
 			return rawGuard{g, raw}, nil
 		}

@@ -138,7 +138,7 @@ func TestTheGuardLetsAnswersPassAsTheyAre(t *testing.T) {
 	said := strings.Repeat(dialogue, 3) + fmt.Sprintf("$%d\r\n%s\r\n", 100_000, strings.Repeat("\n", 100_000))
 	for _, whole := range []bool{true, false} {
 		var conn net.Conn = piecemeal{r: strings.NewReader(said)}
-		g := &guard{Conn: conn}
+		g := newGuard(conn)
 		var got bytes.Buffer
 		buffer := make([]byte, 1)
 		if whole {
@@ -151,7 +151,7 @@ func TestTheGuardLetsAnswersPassAsTheyAre(t *testing.T) {
 			t.Errorf("whole %v: lists that are open in the end: %v", whole, g.left)
 		}
 	}
-	g := &guard{Conn: piecemeal{r: strings.NewReader("*1\r\n$99999999999\r\n")}}
+	g := newGuard(piecemeal{r: strings.NewReader("*1\r\n$99999999999\r\n")})
 	if _, err := io.ReadAll(g); !errors.Is(err, ErrNotRedis) {
 		t.Errorf("a lie by bytes: got %v, want %v", err, ErrNotRedis)
 	}

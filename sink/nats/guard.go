@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+
+	"github.com/cdc-relay/cdc-relay/internal/tap"
 )
 
 const (
@@ -21,24 +23,17 @@ var ErrNotNATS = errors.New("what answers does not speak NATS's protocol, or the
 // of its own where nothing recovers. Behind a handshake it sees only TLS's records, from a server whose certificate was
 // verified, and looks no further.
 type guard struct {
-	net.Conn
+	*tap.Conn
 	line    []byte
 	payload int // bytes of a message that are still to come
 	secured bool
-	broken  error
 }
 
-// Read is net.Conn.
-func (g *guard) Read(p []byte) (int, error) {
-	if g.broken != nil {
-		return 0, g.broken
-	}
-	n, err := g.Conn.Read(p)
-	if g.broken = g.look(p[:n]); g.broken != nil {
-		_ = g.Close()
-		return 0, g.broken
-	}
-	return n, err
+// newGuard puts a guard in front of a connection.
+func newGuard(conn net.Conn) *guard {
+	g := &guard{}
+	g.Conn = tap.New(conn, g.look)
+	return g
 }
 
 // look reads along.
@@ -105,5 +100,5 @@ func (d guards) Dial(network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &guard{Conn: conn}, nil
+	return newGuard(conn), nil
 }

@@ -110,12 +110,12 @@ func TestTheGuardLetsMessagesPassAsTheyAre(t *testing.T) {
 	said := hello + "PING\r\nMSG a 1 5\r\nMSG 9\r\nMSG a 1 reply 0\r\n\r\nHMSG a 1 12 14\r\nNATS/1.0\r\n\r\nhi\r\n" +
 		"+OK\r\n-ERR 'x'\r\n"
 	for most := 1; most < 40; most++ {
-		got, err := io.ReadAll(&guard{Conn: parts{r: strings.NewReader(said), most: most}})
+		got, err := io.ReadAll(newGuard(parts{r: strings.NewReader(said), most: most}))
 		if err != nil || string(got) != said {
 			t.Errorf("%d bytes at a time: got %q, %v, want %q", most, got, err, said)
 		}
 	}
-	if _, err := io.ReadAll(&guard{Conn: parts{r: strings.NewReader(lies[0]), most: 1}}); !errors.Is(err, ErrNotNATS) {
+	if _, err := io.ReadAll(newGuard(parts{r: strings.NewReader(lies[0]), most: 1})); !errors.Is(err, ErrNotNATS) {
 		t.Errorf("a lie: got %v, want %v", err, ErrNotNATS)
 	}
 }

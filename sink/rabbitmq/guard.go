@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+
+	"github.com/cdc-relay/cdc-relay/internal/tap"
 )
 
 // Frames of AMQP 0-9-1, section 4.2.3: type, channel, size, payload, and an end.
@@ -29,14 +31,13 @@ var ErrNotAMQP = errors.New("what answers does not speak AMQP 0-9-1, or the answ
 // guard is a connection of which the client may believe each frame. A heartbeat on a channel makes the client panic in
 // its own goroutine, where nothing recovers, and a confirm of a number that was never used keeps it counting forever.
 type guard struct {
-	net.Conn
+	*tap.Conn
 	written atomic.Uint64 // bytes
 
 	// Of the goroutine that reads.
 	head   []byte // of the present frame; of a method, with as much of its payload as ackHead
 	left   int    // bytes of the frame that are still to come, its end included
 	method bool   // head is to have ackHead more
-	broken error
 }
 
 // Write is net.Conn.
@@ -45,17 +46,11 @@ func (g *guard) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// Read is net.Conn.
-func (g *guard) Read(p []byte) (int, error) {
-	if g.broken != nil {
-		return 0, g.broken
-	}
-	n, err := g.Conn.Read(p)
-	if g.broken = g.look(p[:n]); g.broken != nil {
-		_ = g.Close()
-		return 0, g.broken
-	}
-	return n, err
+// newGuard puts a guard in front of a connection.
+func newGuard(conn net.Conn) *guard {
+	g := &guard{}
+	g.Conn = tap.New(conn, g.look)
+	return g
 }
 
 // look reads along.
@@ -121,6 +116,6 @@ func guarded(dial func(network, address string) (net.Conn, error)) func(network,
 		if err != nil {
 			return nil, err
 		}
-		return &guard{Conn: conn}, nil
+		return newGuard(conn), nil
 	}
 }

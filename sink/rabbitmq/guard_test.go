@@ -146,13 +146,13 @@ func TestTheGuardLetsFramesPassAsTheyAre(t *testing.T) {
 	said := string(frameOf(frameMethod, 1, 0, 60, 0, 80, 0, 0, 0, 0, 0, 0, 0, 2, 1)) + string(frameOf(frameHeartbeat, 0)) +
 		string(frameOf(frameBody, 3, make([]byte, 5000)...)) + string(frameOf(frameMethod, 1, 0, 85, 0, 11))
 	for most := 1; most < 30; most++ {
-		g := &guard{Conn: piecemeal{r: strings.NewReader(said), most: most}}
+		g := newGuard(piecemeal{r: strings.NewReader(said), most: most})
 		g.written.Store(2 * leastPublish)
 		if got, err := io.ReadAll(g); err != nil || string(got) != said {
 			t.Errorf("%d bytes at a time: got %d bytes, %v, want %d", most, len(got), err, len(said))
 		}
 	}
-	g := &guard{Conn: piecemeal{r: strings.NewReader(said), most: 1}}
+	g := newGuard(piecemeal{r: strings.NewReader(said), most: 1})
 	if _, err := io.ReadAll(g); !errors.Is(err, ErrNotAMQP) {
 		t.Errorf("a confirm of nothing: got %v, want %v", err, ErrNotAMQP)
 	}
