@@ -105,7 +105,7 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 		return nil
 	}
 	// By other templates an event has another lane now than its record in the topic, which then proves nothing.
-	if s.state.Lanes == settings.Store(s.r.c).Lanes {
+	if s.state.Lanes == settings.Lanes(s.r.c) {
 		s.term.sent = &recovery.Sent{From: s.grant.Confirmed, UpTo: s.grant.System.WALFlush, Source: s.router.Source()}
 	} else {
 		s.r.log.Warn().Msg("message.topic or message.key was changed since the unclean stop, or that is not known: an " +

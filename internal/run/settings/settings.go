@@ -24,12 +24,12 @@ func Store(c config.Config) store.Config {
 		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold,
 		PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
 		TimeZone: c.Outbox.TimeZone,
-		MaxRow:   int64(c.Limits.MaxEventBytes), Lanes: lanes(c),
+		MaxRow:   int64(c.Limits.MaxEventBytes), Lanes: Lanes(c),
 	}
 }
 
-// lanes is a fingerprint of what decides an event's topic and key: the templates, and the columns that they name.
-func lanes(c config.Config) string {
+// Lanes returns a fingerprint of what decides an event's topic and key: the templates, and the columns that they name.
+func Lanes(c config.Config) string {
 	columns := c.Outbox.Columns
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", []string{c.Sink, c.Message.Topic, c.Message.Key, columns.AggregateType,
 		columns.AggregateID, columns.EventType, columns.ID}))
