@@ -10,7 +10,8 @@ BENCH ?= .
 PACED ?= 30s
 EVENTS ?= 1000000
 VERSION ?= 0.1.0
-# How many seeds of the simulator `make test` plays, and `make simulate`; FROM is the first.
+# How many seeds of the simulator `make test` plays, `make test-rest` and `make simulate`; FROM is the first of these.
+QUICK_SEEDS ?= 5000
 SEEDS ?= 100000
 NIGHTLY_SEEDS ?= 1000000
 FROM ?= 1000000
@@ -30,16 +31,14 @@ SYFT := github.com/anchore/syft/cmd/syft@v1.33.0
 # gRPC comes with the OTLP exporter. Without its traces nothing in the program calls a method by its name, and the linker
 # drops what nobody calls: 10 MB. Dockerfile and .goreleaser.yaml have it too.
 TAGS := grpcnotrace
-# One share of the packages, for one of several machines: 1/3, 2/3, 3/3. test/budget/budgets.tsv says what each takes.
-SHARD ?= 1/1
 # Modules of their own below this one.
 MODULES := emit inbox test/inbox test/peers test/forgetful test/kube test/openapi examples
-# What has the machine for itself, but for seeds of the simulator, which take what nobody else wants: consumers whose
-# stops have a limit, and alerts of latency.
-ALONE := test/inbox
 # One package at a time per core would start a Postgres and a Kafka in each; two at a time, and beside them one of the
 # modules below, which mostly wait, fit 2 cores and 6 GB.
-TESTFLAGS ?= -p 2 -timeout 25m
+# The timeout ends what hangs; a busy machine may take several times as long as a quiet one.
+TESTFLAGS ?= -p 2 -timeout 90m
+
+export MODULES QUICK_SEEDS SEEDS TESTFLAGS
 
 .PHONY: help
 help: ## show this list
@@ -55,28 +54,19 @@ demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for 
 	go run ./cmd/cdc-relay-demo $(ARGS)
 
 .PHONY: test
-test: ## all tests with the race detector, on a real Postgres and a real Kafka (Java 17, Maven); SHARD=1/3 runs a third
-	@export CDC_RELAY_TEST_MISSING=$$(mktemp) GORACE=atexit_sleep_ms=0; times=$$(mktemp -d); below=; seeds=; \
-	go build -o "$$times/budget" ./test/budget; \
-	tell() { for group in $$below $$seeds; do kill -INT -- "-$$group" 2>/dev/null || true; done; \
-	  "$$times/budget" -times "$$times" || true; if [ -s "$$CDC_RELAY_TEST_MISSING" ]; then \
-	  echo "NOT TESTED, because something is missing on this machine:"; sort -u "$$CDC_RELAY_TEST_MISSING"; fi; \
-	  rm -rf "$$CDC_RELAY_TEST_MISSING" "$$times"; }; trap tell EXIT; \
-	"$$times/budget" -shard $(SHARD) -modules ". $(MODULES)" >"$$times/share"; \
-	tests() { packages=$$(awk -v module=$$1 '$$1 == module {print $$2}' "$$times/share"); \
-	  [ -z "$$packages" ] || (cd $$1 && go test -json -race $(TESTFLAGS) $$2 $$packages) | \
-	    "$$times/budget" -keep "$$times/t-$${1//\//-}.json" || echo "$$1" >>"$$times/failed"; }; \
-	set -m; { for module in $(filter-out $(ALONE),$(MODULES)); do tests $$module -p=1; done; } & below=$$!; set +m; \
-	tests . ""; \
-	if grep -q 'sink/kafka$$' "$$times/share"; then \
-	  go test -count=1 -run WindowOf32MiB ./sink/kafka || echo sink/kafka >>"$$times/failed"; fi; \
-	if grep -q 'test/simulator$$' "$$times/share"; then set -m; { \
-	  nice -n 19 go test -count=1 -timeout 25m ./test/simulator -args -seeds $(SEEDS) || echo "$(SEEDS) seeds" >>"$$times/failed"; \
-	  } & seeds=$$!; set +m; fi; \
-	wait $$below; below=; \
-	for module in $(ALONE); do tests $$module ""; done; \
-	[ -z "$$seeds" ] || wait $$seeds; seeds=; \
-	[ ! -e "$$times/failed" ] || { echo "tests failed in: $$(paste -sd, "$$times/failed")"; exit 1; }
+test: ## what is fast, and a real scenario of each promise, with the race detector: 10 minutes on 2 cores
+	@test/run.sh quick
+
+.PHONY: test-rest
+test-rest: ## what make test leaves out: more scenarios, and SEEDS seeds of the simulator, 100,000
+	@test/run.sh rest
+
+.PHONY: test-all
+test-all: test test-rest ## all tests, each once; half an hour on 2 cores
+
+.PHONY: needs
+needs: ## install what the tests need and this machine lacks, on Debian; make test lists it
+	test/needs.sh install
 
 .PHONY: modules
 modules: ## list the modules below this one
@@ -184,7 +174,7 @@ lint: fmt-check ## go vet and golangci-lint, in the version that CI uses, of thi
 
 .PHONY: shellcheck
 shellcheck: ## shellcheck on the scripts that run on machines of others, and on those that make and try the packages
-	shellcheck install.sh deploy/packages/*.sh .ci/run
+	shellcheck install.sh deploy/packages/*.sh test/*.sh .ci/run
 
 # What git ignores is nobody's to format.
 GO_FILES = git ls-files -z --cached --others --exclude-standard '*.go'

@@ -113,6 +113,7 @@ const shapedDLQ = `SELECT count(*) FILTER (WHERE replayed_at IS NULL) || ' of ' 
 // of nothing; a row marked before it is published, or not marked after. Seen to fail with the names of the aggregate's
 // columns left as they are by default (init refuses the table), and with "{id}" as aggregate_id (records have keys).
 func TestATableWithoutAnAggregateIsRelayedAsItsPageSays(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := shaped(t, dispatched, "no aggregate")
 	s.pg.Exec(t, fmt.Sprintf(addDispatched, 1, 300, "", "")) // older than the slot
@@ -170,6 +171,7 @@ func (s *scenario) judgeShaped(t *testing.T, seen map[string]int, rows int) {
 // kill -9; an aggregate stopped by the death in another; a dead letter, and find, without the aggregate. Seen to fail
 // with {tenant} alone on the page, and with dead letters written without the aggregate.
 func TestAnAggregateComposedOfColumnsKeepsItsOrder(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := shaped(t, strings.Replace(dispatched, `"Type" text`, `tenant text, order_id int, "Type" text`, 1),
 		"composed aggregate")

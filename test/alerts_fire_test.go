@@ -21,6 +21,7 @@ type watched struct {
 // with the dead letters' alert on their growth only). In the end every query of the dashboard has shown something of
 // all this, or is known to be empty then; seen to fail with a label in one that no series has.
 func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
+	harness.Full(t)
 	t.Parallel() // it waits for the most part
 	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}), "reconcile.interval", "1s")
 	w := watched{s, t, harness.StartPrometheus(t, hastened(t), s.relay)}
@@ -68,6 +69,7 @@ func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 // Breaks it catches: a halt, a death, a broker that lost records, or a slot that was lost while no relay ran, without
 // an alert. Seen to fail with alarms that are told as 0, and with the age of the process looked for by service.
 func TestAlertsOfHaltsDeathsAndLostRecords(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}))
 	// Who scrapes five times a second sees the 0 before the 1 of a relay that starts; who does by the minute does not.

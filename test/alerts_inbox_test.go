@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // inboxMetrics are those that docs/inbox.md names. A test of inbox/prom holds its own names.
@@ -28,6 +30,7 @@ func inboxMetrics(t *testing.T) map[string]bool {
 // The same of the consumers' rules. Seen to fail with the limit of the lag doubled, a metric's name with a letter more,
 // and a section of the page renamed.
 func TestInboxAlertRulesFireAndStaySilent(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	judgeRules(t, "inbox-rules", inboxMetrics(t), []string{
 		"InboxBreakerOpen", "InboxBusy", "InboxDeadLettersOpen", "InboxErrors", "InboxLag", "InboxNoHeartbeat",

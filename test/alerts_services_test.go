@@ -86,6 +86,7 @@ func (c ruleCase) among() ruleCase {
 // that is well, or one in the same trouble, hides another (seen to fail with absent() of all services as the only sign
 // of a dead one, and with the backlog summed over all).
 func TestAlertRulesHoldForEachService(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	promtool := harness.Program(t, "promtool", "prometheus")
 	var file struct {
@@ -122,6 +123,7 @@ func TestAlertRulesHoldForEachService(t *testing.T) {
 // that ends with what Prometheus looks back, or never. Seen to fail with the last time looked up in the last 30 s only,
 // with the two hours as one minute, and with a service that is remembered forever.
 func TestDeadServiceIsMissedForAWeek(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	promtool := harness.Program(t, "promtool", "prometheus")
 	rules, err := os.ReadFile(rulesFile)

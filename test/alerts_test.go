@@ -52,6 +52,7 @@ var promised = []string{
 // the backlog's threshold at 700 and with its window at 4m), an alert no one tests both ways, a metric that does not
 // exist, a runbook that is nowhere.
 func TestAlertRulesFireAndStaySilent(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	judgeRules(t, "rules", knownMetrics(t), promised)
 }

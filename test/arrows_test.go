@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // Any test may use these besides what its folder may.
@@ -97,6 +99,7 @@ func TestArrowsOfTheShippedBinaryLeadToNoServer(t *testing.T) {
 // A Go program that embeds the relay links one broker's client: that of the driver it imports. Seen to fail with the
 // drivers of the binary imported by relay.
 func TestEmbeddedRelayLinksOnlyItsBroker(t *testing.T) {
+	harness.Full(t)
 	for what, c := range map[string]struct {
 		most     int // external packages
 		packages []string

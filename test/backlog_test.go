@@ -35,6 +35,7 @@ const olderOutbox = `CREATE TABLE outbox_events (id uuid PRIMARY KEY, seq bigint
 // One transaction may be of any size. Breaks it catches: a transaction gathered in memory, its position confirmed
 // before its last event, its order lost. Seen to fail with nothing sent before the commit: 154 MiB.
 func TestOneLargeTransactionTakesBoundedMemory(t *testing.T) {
+	harness.Full(t)
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	s.load(t, harness.Workload{Events: 1}).Wait(t)
 	s.settled(t)
@@ -67,6 +68,7 @@ func (s *scenario) largeTransaction(t *testing.T, rows int) {
 // A reconnect in the middle of a large transaction makes the server send all of it again. Breaks it catches: what was
 // journaled of it sent again; the rest forgotten. Seen to fail with the journal not looked up.
 func TestReconnectsInsideALargeTransactionDoubleNothing(t *testing.T) {
+	harness.Full(t)
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	s.load(t, harness.Workload{Events: 1}).Wait(t)
 	s.settled(t)

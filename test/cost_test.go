@@ -45,6 +45,7 @@ const mostDrains = 5
 // read or a statement for each event instead of each batch, a journal row that grows. Seen to fail with eight bytes
 // allocated for each event that is dispatched.
 func TestCostOfAnEventStaysInItsBudget(t *testing.T) {
+	harness.Full(t)
 	if os.Getenv("CDC_RELAY_TEST_RACE") != "" {
 		t.Skip("a relay with the race detector allocates more")
 	}

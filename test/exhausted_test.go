@@ -16,6 +16,7 @@ import (
 // for each other when the pool is small; one that ends, halts, or forgets what it has sent, when it is let in no more.
 // Seen to fail with a refused connection taken for a halt.
 func TestExhaustedConnectionsAreWaitedFor(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"max_connections": "20"}})
 	s := startScenario(t, pg, harness.Kafka(t), "postgres.pool_size", 1)

@@ -134,6 +134,7 @@ func (f *failover) readOnly(t *testing.T) {
 // or sent twice; a check that does not say whether the copy would survive. Seen to fail with the slot made without
 // FAILOVER.
 func TestFailoverToAStandbyWithTheSlot(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	f := newFailover(t)
 	if f.standby.Server.Version() < 17 {

@@ -70,6 +70,7 @@ func (s *scenario) shown(t *testing.T, style outboxStyle, condition, want string
 // killed process forgets to show; a row with a failure that a start takes for published, or publishes twice. Seen to
 // fail with the loop that shows failures not started, and with the number of attempts left out.
 func TestRowsTellWhatBecameOfTheirEventsUnderKill9(t *testing.T) {
+	harness.Full(t)
 	for name, style := range outboxStyles {
 		t.Run(name, func(t *testing.T) { rowsTell(t, style) })
 	}

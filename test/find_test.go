@@ -241,6 +241,7 @@ func (s *seeker) mixture(t *testing.T, n int) []string {
 // with the offset one too high, with the journal not looked at, and with the queue of a parked event looked for in all
 // topics.
 func TestFindSaysOfEachEventWhatTopicsAndTablesHold(t *testing.T) {
+	harness.Full(t)
 	const unrecorded = 500
 	asked, kills := harness.Count(t, "events to find"), harness.Count(t, "kills while finding")
 	pg, kafka := harness.Postgres(t), harness.Kafka(t)

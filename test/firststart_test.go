@@ -14,6 +14,7 @@ import (
 // that begins again, that is taken for finished, or that newer events of the stream overtake. Seen to fail (rows
 // missing) with the end of the catch-up committed at its beginning.
 func TestTwoFirstStartsAndAKillInTheCatchUp(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	const unrecorded = 20 // few, so that the catch-up takes its time
 	s := newScenario(t, harness.Postgres(t), harness.Kafka(t), "limits.max_unrecorded", unrecorded,

@@ -12,6 +12,7 @@ import (
 // not tell, or that resume does not end (seen to fail with one that leaves the breaker open); more dead letters than
 // allowed before it; good events that are lost behind it.
 func TestResumeEndsAFloodOfDeadLetters(t *testing.T) {
+	harness.Full(t)
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "dlq.breaker.count", 10)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
 		SELECT 'order', 'k' || i % 7, 'made', '{}', CASE WHEN i <= 60 THEN '[]'::jsonb END FROM generate_series(1, 100) i`)

@@ -68,6 +68,7 @@ func (s *scenario) seenDecoding(t *testing.T) (busy walsender, seen bool) {
 // does not read, or for events that flow; a session that ends because the server is silent for long. Seen to fail with
 // the spilled rows taken for a server that has caught up, and with the relay's own wait left out of account.
 func TestLargeTransactionOfOthersIsToldFromASlowRelay(t *testing.T) {
+	harness.Full(t)
 	const timeout = 6 * time.Second // of silence; the server is looked at three times in half of it
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{
 		"logical_decoding_work_mem": "64kB", "max_wal_size": "4GB"}})

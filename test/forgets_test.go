@@ -24,6 +24,7 @@ CREATE TRIGGER poison BEFORE INSERT ON outbox_events FOR EACH ROW EXECUTE FUNCTI
 // it is durable, so that the event comes again, or never. Seen to fail with the relay's own commits not waited for: 55
 // events doubled.
 func TestCrashesThatForgetWhatWasNotSyncedLoseNothing(t *testing.T) {
+	harness.Full(t)
 	pg := harness.NewForgetfulPostgres(t, embedded.PostgresConfig{})
 	kafka := harness.Kafka(t)
 	// One event of a thousand dies, and all that are dead do so again at each replay: that is no flood here.

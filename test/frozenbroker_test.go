@@ -12,6 +12,7 @@ import (
 // limits; events lost or doubled when it goes on. docs/sizing.md has the figures. Seen to fail with a window of 256
 // MiB.
 func TestFrozenBrokerTakesBoundedMemory(t *testing.T) {
+	harness.Full(t)
 	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}))
 	load := s.load(t, harness.Workload{Rate: 3000, PayloadBytes: 2000})
 	load.WaitCommitted(t, 5000, time.Minute)

@@ -44,6 +44,7 @@ func (s *scenario) followers(t *testing.T, from int, then string) float64 {
 // it (those of the second part wait for a person then); followers that are lost, go before it is dead or published, or
 // come out of order. Seen to fail with followers that are not parked.
 func TestOneBadEventDelaysItsOwnKeyOnly(t *testing.T) {
+	harness.Full(t)
 	kafka := harness.Kafka(t)
 	s := newScenario(t, harness.Postgres(t), kafka, "message.timestamp", "created_at")
 	topic := s.settings.Topic("order")

@@ -98,7 +98,6 @@ var modules = map[string]room{
 		tests:    []string{"test/embedded", "test/harness"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
-	"test/budget": {},
 	"test/mutate": {},
 	"test/bench":  {tests: []string{"internal/bench", "sink", "sink/kafka"}},
 }

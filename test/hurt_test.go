@@ -42,6 +42,7 @@ func hold(t *testing.T, seconds int, ask func() int) (most int) {
 // that pile up behind the ones that wait; a relay that does not go on. Seen to fail with the journal committed without
 // waiting.
 func TestSynchronousStandbyAwayIsWaitedFor(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	const unrecorded, pool = 300, 4
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
@@ -80,6 +81,7 @@ func TestSynchronousStandbyAwayIsWaitedFor(t *testing.T) {
 // for recorded that is not; a relay that gives up, or does not go on when there is room again. Seen to fail with a
 // refused journal write taken for done.
 func TestFullDiskOfPostgresIsWaitedFor(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("a full disk is a small tmpfs, which only root can mount")
@@ -151,6 +153,7 @@ func fill(t *testing.T, path string) {
 // them back. Breaks it catches: a statement of the relay that holds the table for long, so that the migration waits,
 // and every writer behind it. Seen to fail with marks that take 6 s.
 func TestMigrationsDoNotWaitForTheRelay(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "reconcile.interval", "1s")
 	conn := s.pg.Connect(t)
@@ -178,6 +181,7 @@ func TestMigrationsDoNotWaitForTheRelay(t *testing.T) {
 // catches: a relay that waits forever, or that produces though it may have lost the slot; what it had sent sent again.
 // Seen to fail with silence not noticed.
 func TestFrozenPostgresIsNoticed(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	s := startScenario(t, pg, harness.Kafka(t), "postgres.wal_sender_timeout", "2s", "postgres.status_interval", "500ms")
@@ -204,6 +208,7 @@ func TestFrozenPostgresIsNoticed(t *testing.T) {
 // The WAL passes 4 GiB, where the low half of a position begins again at zero. Break it catches: positions that are
 // compared in halves, or as text. Seen to fail with the high half of a keepalive's position dropped.
 func TestPositionsPassFourGigabytes(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	if err := pg.Server.Fast(t.Context()); err != nil {

@@ -18,6 +18,7 @@ var idlePostgres = embedded.PostgresConfig{Settings: map[string]string{"autovacu
 // Another database writes, the outbox is idle. Break it catches: a position that is confirmed at commits of the outbox
 // only, so that the slot keeps the whole cluster's WAL. Seen to fail with keepalives kept from the ledger.
 func TestIdleOutboxKeepsNoWAL(t *testing.T) {
+	harness.Full(t)
 	pg, other := harness.Postgres(t), harness.Postgres(t)
 	s := startScenario(t, pg, harness.Kafka(t))
 	other.Exec(t, "CREATE TABLE noise (b text); ALTER TABLE noise ALTER b SET STORAGE EXTERNAL")
@@ -44,6 +45,7 @@ func TestIdleOutboxKeepsNoWAL(t *testing.T) {
 // Breaks it catches: writes to the database, or a busy loop, while there is nothing to do. Seen to fail with the state
 // written each second though nothing was settled.
 func TestIdleSystemStaysIdle(t *testing.T) {
+	harness.Full(t)
 	pg := harness.NewOwnPostgres(t, idlePostgres)
 	s := startScenario(t, pg, harness.Kafka(t))
 	s.load(t, harness.Workload{Events: 10}).Wait(t)

@@ -13,6 +13,7 @@ import (
 // topics that are not read back, or not from where the journal ends, so that the next start sends the events again.
 // Seen to fail with the topics not read back, and with each read from its topic's end.
 func TestKill9SendsNothingAgainThatTheTopicsHold(t *testing.T) {
+	harness.Full(t)
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	s.load(t, harness.Workload{Events: 500}).Wait(t)
 	s.settled(t)

@@ -14,6 +14,7 @@ import (
 // A row that Postgres has taken and cannot print. Breaks it catches: a relay that asks for it again forever; a runbook
 // whose commands do not lead past it; rows behind it that do not arrive. Seen to fail with the slot not moved.
 func TestRunbookLeadsPastARowTooLargeToPrint(t *testing.T) {
+	harness.Full(t)
 	megabytes := harness.Count(t, "large row megabytes")
 	if megabytes == 0 {
 		t.Skip("left to the night: it takes gigabytes of memory. TestUnreadableWALHaltsUntilTheSlotIsMoved, in relay, is " +

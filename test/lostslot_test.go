@@ -17,6 +17,7 @@ import (
 // rows of the time until the repair that do not arrive, or arrive behind later ones. Seen to fail with no one looking
 // at the publication, and (rows lost) with the drift not noted for after the repair and no reconciler either.
 func TestDriftUnderLoadLosesNothingAndKeepsTheOrder(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "drift.interval", "2s")
 	load := s.load(t, harness.Workload{Rate: 500, OnlyKept: true})
@@ -78,6 +79,7 @@ func TestInvalidatedSlotLosesNothingAndKeepsTheOrder(t *testing.T) {
 // taken for the old one. Seen to fail (rows out of order) with a moved slot counted, and read on as if nothing was
 // missing.
 func TestSlotTakenWhileDownLosesNothingAndKeepsTheOrder(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	load := s.load(t, harness.Workload{Rate: 500, OnlyKept: true})
@@ -133,6 +135,7 @@ func (s *scenario) waitHalted(t *testing.T, code string) time.Duration {
 // other_table says, all under load. Breaks it catches: WAL without a publication taken for nothing to do; rows of the
 // impostor left behind, or sent before older ones. Seen to fail (rows lost) without the INSERT of the runbook.
 func TestPublicationAndTableExchangedUnderLoadLoseNothing(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "drift.interval", "1s")
 	load := s.load(t, harness.Workload{Rate: 500, OnlyKept: true})

@@ -97,6 +97,7 @@ func pairs(s harness.Settings) (list []any) {
 // order around a change of hands; a shadow that takes something from the worker. Seen to fail (events twice) with
 // `init` on the page without --no-slot, without the statement that marks, and with the slot not dropped.
 func TestMigrationFromAPollingWorkerIsAsItsPageSays(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	sql, names := statements(t, migrating)
 	if want := []string{"shadow", "mark", "seen"}; !slices.Equal(names, want) {
@@ -164,6 +165,7 @@ func TestMigrationFromAPollingWorkerIsAsItsPageSays(t *testing.T) {
 // does not, one twice that both have. Seen to fail (all rows come) without the page's UPDATE, and (rows lost) with the
 // slot dropped there.
 func TestTakingOverDebeziumsSlotIsAsItsPageSays(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	sql, _ := statements(t, migrating)
 	s := newScenario(t, harness.Postgres(t), harness.Kafka(t))

@@ -99,6 +99,7 @@ func (s *scenario) dump(t *testing.T) (restore func(version string) *harness.PG)
 // server for another's. Seen to fail (duplicates) with the former server's records not taken for ours in the recovery
 // scan, and (missing) with verify looking at the present one's only.
 func TestMoveByDumpAndRestoreLosesAndDoublesNothing(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := diedInTheMiddle(t)
 	to := s.dump(t)("")
@@ -111,6 +112,7 @@ func TestMoveByDumpAndRestoreLosesAndDoublesNothing(t *testing.T) {
 // The slot's name stays, and so do the oids of the tables; server and slot are new. Seen to fail with the former server
 // not remembered: 20 duplicated, and verify called 612 missing.
 func TestMajorUpgradeLosesAndDoublesNothing(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := diedInTheMiddle(t)
 	s.moved(t, s.pg.Upgrade(t), s.settings.Slot(), "other_server")
@@ -119,6 +121,7 @@ func TestMajorUpgradeLosesAndDoublesNothing(t *testing.T) {
 // The table is made again and gets the same events: a new oid, and the view and the publication's part of it are gone.
 // Seen to fail (the view does not exist) with adopt not making it.
 func TestTableMadeAgainLosesAndDoublesNothing(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := diedInTheMiddle(t)
 	s.pg.Exec(t, fmt.Sprintf(`CREATE TABLE again (LIKE outbox_events INCLUDING ALL);
@@ -138,6 +141,7 @@ SELECT pg_drop_replication_slot('%s')`, s.settings["postgres.publication"], s.se
 // All rows are older than the backup; most were published after it. Seen to fail (3,527 duplicated) with the topics not
 // read back.
 func TestBackupOlderThanTheTopicsLosesAndDoublesNothing(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := diedInTheMiddle(t)
 	restore := s.dump(t)
@@ -152,6 +156,7 @@ func TestBackupOlderThanTheTopicsLosesAndDoublesNothing(t *testing.T) {
 // there is nothing to be found. Seen to fail (more than 500 duplicated of each) with the topics not read back, and with
 // --restored without effect.
 func TestReturnToASnapshotLosesAndDoublesNothing(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	for name, fault := range map[string]struct{ stop, tell func(*scenario, *testing.T) }{
 		"after a crash": {func(s *scenario, _ *testing.T) { s.relay.Kill9() }, func(*scenario, *testing.T) {}},
@@ -188,6 +193,7 @@ func TestReturnToASnapshotLosesAndDoublesNothing(t *testing.T) {
 // copied, sequences are not. Seen to fail (a batch of the journal is refused) with the relay's sequences left where
 // they were.
 func TestMoveByLogicalReplicationLosesAndDoublesNothing(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	moveByReplication(t, "", "")
 }
@@ -217,6 +223,7 @@ func moveByReplication(t *testing.T, from, version string) {
 // The moves of above between servers of two major versions, as far as the programs of one installed version, and
 // downloaded servers, can show them. Seen to fail with the former server not remembered.
 func TestMovesBetweenMajorVersionsLoseAndDoubleNothing(t *testing.T) {
+	harness.Full(t)
 	replicated := func(from, to string) func(*testing.T) {
 		return func(t *testing.T) { moveByReplication(t, from, to) }
 	}

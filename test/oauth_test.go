@@ -17,6 +17,7 @@ import (
 // or halts because it cannot log in, or that does not say why; a secret that it shows. Seen to fail with tokens kept
 // for an hour and through a refusal, and with the endpoint's answer shown as it is.
 func TestKafkaTokensRotateUnderLoad(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	const lifetime = 3 * time.Second
 	issuer := harness.NewIssuer(t, lifetime)

@@ -89,6 +89,7 @@ func TestConnectionCutsDoubleNothing(t *testing.T) {
 // Breaks it catches: events that Postgres sends again after a crash published again, or skipped because of where they
 // stand in the WAL. Seen to fail with the journal not looked up.
 func TestPostgresCrashesDoubleNothing(t *testing.T) {
+	harness.Full(t)
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	s := startScenario(t, pg, harness.Kafka(t))
 	load := s.load(t, harness.Workload{})

@@ -255,6 +255,7 @@ func (p *packaged) firstEvent(t *testing.T) {
 // administrator wrote, and a purge that leaves a file, a secret, or the user. Seen to fail with the user kept by the
 // purge, and with the configuration as an ordinary file of the package: the upgrade replaced it.
 func TestPackagesInstallDeliverUpgradeAndGo(t *testing.T) {
+	harness.Full(t)
 	if *packagesFlag == "" {
 		t.Skip("nothing to try: make try-packages gives -packages")
 	}
@@ -345,6 +346,7 @@ func (p *packaged) goes(t *testing.T) {
 // upgrade, without scripts, or with the unit where no systemd looks. Seen to fail with config instead of
 // config|noreplace.
 func TestPackagesOfRPMHoldTheSame(t *testing.T) {
+	harness.Full(t)
 	if *packagesFlag == "" {
 		t.Skip("nothing to try: make try-packages gives -packages")
 	}

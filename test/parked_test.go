@@ -33,6 +33,7 @@ func (s *scenario) parkedBefore(t *testing.T, n, keys int, due string) {
 // event by event, by reading what is deleted of it time and again, out of order, twice, or not to its end. Seen to fail
 // with portions of one event.
 func TestLongParkedLaneDrainsFast(t *testing.T) {
+	harness.Full(t)
 	s := newScenario(t, harness.Postgres(t), harness.Kafka(t))
 	n := harness.Count(t, "blocked events of a lane")
 	s.parkedBefore(t, n, 1, "now() + interval '1 hour'")
@@ -78,6 +79,7 @@ func TestLongParkedLaneDrainsFast(t *testing.T) {
 // or a new key that waits for all of them, and memory that grows with them, if many times worse than the figures that
 // it logs. Seen to fail with the lanes not held at a start.
 func TestManyParkedEventsDelayNoStart(t *testing.T) {
+	harness.Full(t)
 	s := newScenario(t, harness.Postgres(t), harness.Kafka(t))
 	n := harness.Count(t, "parked events at a start")
 	keys := n / 10

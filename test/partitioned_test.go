@@ -37,6 +37,7 @@ func statements(t *testing.T, page string) (sql map[string]string, names []strin
 // detached or dropped day halts. Seen to fail with a publication of the leaves on the page, and with a primary key of
 // the id alone.
 func TestPartitionedOutboxIsAsItsPageSays(t *testing.T) {
+	harness.Full(t)
 	sql, names := statements(t, "../docs/partitioned-outbox.md")
 	want := []string{"table", "partition", "ahead", "publication", "pending", "detach", "unrecorded", "attach", "drop"}
 	if !slices.Equal(names, want) {

@@ -73,6 +73,7 @@ func TestPoisonedEventsUnderKill9StopNobodyElse(t *testing.T) {
 // the next one lets overtake; an attempt that an absent topic spends. Seen to fail with the lanes of parked events not
 // held at a start.
 func TestEventsOfAnAbsentTopicSurviveKill9(t *testing.T) {
+	harness.Full(t)
 	pg, kafka := harness.Postgres(t), harness.Kafka(t)
 	s := newScenario(t, pg, kafka, "limits.max_unrecorded", 500)
 	s.types = []string{"order", "absent"}

@@ -16,6 +16,7 @@ import (
 // temporary table; a takeover that finds no sessions to end. Seen to fail with statements prepared by the driver (init
 // does already), with a setting that is not for the transaction only, and with a takeover that ends no one.
 func TestPoolerInBetweenChangesNothing(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pooled := harness.Pooler(t, pg)

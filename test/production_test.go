@@ -14,6 +14,7 @@ import (
 // command of it that does not work, or is not run here; a configuration that check passes and run does not. Seen to
 // fail with a statement of the page misspelled, and with its init without --roles.
 func TestTheWayToProductionIsAsItsPageSays(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	const page = "../docs/production.md"
 	sql, names := statements(t, page)

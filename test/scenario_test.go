@@ -183,6 +183,7 @@ func TestSIGTERMUnderLoadDoublesNothing(t *testing.T) {
 // each session dropped. That what is in flight is not forgotten either is
 // shown by TestReconnectSendsNothingAgainThatIsInFlight in relay, which makes sure that there is something.
 func TestReconnectsDoubleNothing(t *testing.T) {
+	harness.Full(t)
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t))
 	load := s.load(t, harness.Workload{})
 	for range harness.Count(t, "reconnects") {

@@ -65,6 +65,7 @@ func rotated(t *testing.T, pg *harness.PG) (url string) {
 // that and ends its sessions. Breaks it catches: a token that is kept although it was refused, a relay that halts for
 // it, a program that is run for each connection. Seen to fail with a refused token kept, and with a refusal that halts.
 func TestTokensRotateUnderLoad(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	url := rotated(t, pg)
@@ -120,6 +121,7 @@ func TestTokensRotateUnderLoad(t *testing.T) {
 // catches: a password that is read once; a process that ends, or that knocks at the server without pause. Seen to fail
 // with the password read at the start only.
 func TestRotatedPasswordIsReadAgain(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	refused := &counter{text: "password authentication failed"}
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Log: refused,
@@ -160,6 +162,7 @@ func TestRotatedPasswordIsReadAgain(t *testing.T) {
 // A grant that the relay needs is taken from its role and given back. Breaks it catches: an event taken for recorded
 // that is not; a relay that must be started again. Seen to fail with a refused journal write taken for done.
 func TestLostGrantIsWaitedFor(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	s := newScenario(t, pg, harness.Kafka(t))

@@ -13,6 +13,7 @@ import (
 // doubled than can be in flight. docs/sizing.md has the figures. Seen to fail (not drained within 2 minutes) with a
 // journal that waits a second for company though the window is full.
 func TestSmallLimitsDrainAfterKills(t *testing.T) {
+	harness.Full(t)
 	limits := []int{100}
 	if harness.Count(t, "kills of small limits") > 5 {
 		limits = []int{100, 1000, 50_000}

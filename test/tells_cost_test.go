@@ -25,6 +25,7 @@ type spent struct {
 // catches: failures looked for so often, or in so many rows, that the marks cost more although nothing fails; a row
 // that does not say what became of its event. Seen to fail with the rows of dead letters not shown.
 func TestFailuresInRowsCostLittleBesideTheMarks(t *testing.T) {
+	harness.Full(t)
 	const turns = 3
 	rows := harness.Count(t, "rows whose marks are weighed")
 	if rows == 0 {

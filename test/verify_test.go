@@ -12,6 +12,7 @@ import (
 // The audit of a table that is larger than its memory may be. Breaks it catches: memory that grows with the table, rows
 // or records left out. Seen to fail with the last record of each partition left out.
 func TestVerifyOfManyRowsNeedsLittleMemory(t *testing.T) {
+	harness.Full(t)
 	rows := harness.Count(t, "verified rows")
 	s := startScenario(t, harness.Postgres(t), harness.Kafka(t), "limits.in_flight_events", 50_000)
 	s.pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)

@@ -192,6 +192,7 @@ func handled(t *testing.T, own *harness.PG, n int) {
 // Breaks it catches: an example that loses or repeats an effect when it dies, or when it wakes behind another. Seen to
 // fail with the claim's answer not looked at, and with messages acknowledged before the commit.
 func TestConsumerOfNATSHandlesEachEventOnce(t *testing.T) {
+	harness.Full(t)
 	server := harness.NATS(t)
 	judge(t, scenario{
 		sink:    []any{"sink", "nats", "nats.url", server.URL, "nats.create_streams.enabled", true},
@@ -204,6 +205,7 @@ func TestConsumerOfNATSHandlesEachEventOnce(t *testing.T) {
 
 // Breaks it catches: as above. Seen to fail with the claim's answer not looked at, and without XAUTOCLAIM.
 func TestConsumerOfRedisHandlesEachEventOnce(t *testing.T) {
+	harness.Full(t)
 	server := harness.Redis(t)
 	judge(t, scenario{
 		sink:    []any{"sink", "redis-stream", "redis.url", "redis://" + server.Addr},
@@ -217,6 +219,7 @@ func TestConsumerOfRedisHandlesEachEventOnce(t *testing.T) {
 // Besides: one message fails each time. Breaks it catches: as above; a message that fails and gets lost, or stays in
 // the work queue forever. Seen to fail with the claim's answer not looked at, and with the count of retries not kept.
 func TestConsumerOfRabbitMQHandlesEachEventOnce(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	url := "amqp://guest:guest@" + server.Addr + "/"
 	topic := judge(t, scenario{
@@ -261,6 +264,7 @@ func TestConsumerOfRabbitMQHandlesEachEventOnce(t *testing.T) {
 // Breaks it catches: as with NATS; a position that is not that behind what is handled. Seen to fail with the claim's
 // answer not looked at, with the position committed before the effect, and with one that is not kept.
 func TestConsumerOfRabbitMQStreamHandlesEachEventOnce(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	judge(t, scenario{
 		sink: []any{"sink", "rabbitmq-stream", "rabbitmq.stream_url", "rabbitmq-stream://guest:guest@" + server.StreamAddr,

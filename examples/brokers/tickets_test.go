@@ -26,6 +26,7 @@ type worker struct {
 // lost its content type; a worker without a heartbeat. Seen to fail with one retry queue in place of three, and with
 // the heartbeat left out.
 func TestTicketsFromTableToWorkers(t *testing.T) {
+	harness.Full(t)
 	unit := time.Duration(harness.Count(t, "retries of tickets, ms")) * time.Millisecond
 	pauses := []time.Duration{unit, 5 * unit, 15 * unit}
 	var retries []string

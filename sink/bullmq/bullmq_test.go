@@ -187,6 +187,7 @@ func TestConformance(t *testing.T) {
 // Connections break before, in and after requests, while others add to the queue, and the server is killed. Breaks it
 // catches: a job lost, doubled or out of order by an unknown outcome. Seen to fail without reading back.
 func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t, "--appendfsync", "always")
 	topic := b.topic(t)
 	b.config.JobID = "" // so that no id of a job hides what comes again
@@ -216,6 +217,7 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 // between the look and the first script; the frozen relay's events in between. Seen to fail with Tail that does not
 // start the log.
 func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t)
 	topic := b.topic(t)
 	b.config.JobID = "" // so that no id of a job hides what comes again

@@ -26,6 +26,7 @@ func newClusterBed(t *testing.T) (*bed, *harness.RedisCluster) {
 // TestClusterConformance runs the suite of all drivers on a cluster. Breaks it catches: see there; keys of a queue that
 // are in several slots. Seen to fail, by not ending, with a prefix without braces.
 func TestClusterConformance(t *testing.T) {
+	harness.Full(t)
 	b, _ := newClusterBed(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 		return sinktest.Fixture{
@@ -41,6 +42,7 @@ func TestClusterConformance(t *testing.T) {
 // lost, doubled or out of order because a node had a part of a queue. Seen to fail with the cluster asked as one
 // server.
 func TestMovedSlotLosesDoublesAndReordersNothing(t *testing.T) {
+	harness.Full(t)
 	b, cluster := newClusterBed(t)
 	topic := b.topic(t)
 	f := sinktest.NewFlow(t, b.driver(t))

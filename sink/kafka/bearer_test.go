@@ -65,6 +65,7 @@ func (g gates) wantNoToken(t *testing.T, login *SASL, token string, words ...str
 // survived. Seen to fail with the broker's reason taken for a success, with a refused token of a program kept, and with
 // the answer of the endpoint shown as it is.
 func TestKafkaTokens(t *testing.T) {
+	harness.Full(t)
 	g := newGates(t)
 	t.Run("SourcesDeliver", g.sourcesDeliver)
 	t.Run("Expired", func(t *testing.T) {

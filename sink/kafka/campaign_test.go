@@ -18,6 +18,7 @@ import (
 //
 //	CDC_RELAY_NIGHTLY=1 go test -run 'TestThreeBrokers/KilledLeaders' -v -timeout 30m ./sink/kafka
 func TestThreeBrokers(t *testing.T) {
+	harness.Full(t)
 	c := harness.KafkaCluster(t, 3)
 	for _, part := range []struct {
 		name string

@@ -52,6 +52,7 @@ func cutCounts(p *cutproxy.Proxy) string {
 // Breaks when a resend has another sequence or other bytes, when a buffer is used again while a connection reads it, or
 // when an attempt counts as not written although it was.
 func TestCutConnectionsUnderLoad(t *testing.T) {
+	harness.Full(t)
 	cuts := harness.Count(t, "connection cuts")
 	cutUnderLoad(t, harness.Kafka(t), cutting{cuts: cuts, every: 3, records: 350 * cuts, window: 400})
 }

@@ -16,6 +16,7 @@ import (
 // without size and limit, neighbours that fail with it or wait for it, followers that are sent before it is decided
 // upon.
 func TestKafkaGiantAmongManyFailsAlone(t *testing.T) {
+	harness.Full(t)
 	c := harness.Kafka(t)
 	const n, keys, giant = 10_000, 100, 5_003
 	topic := c.Topic(t, "giant", 4, nil)

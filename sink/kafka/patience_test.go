@@ -10,6 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // Breaks when requests that are given up can become a load without bound: one after the other without an answer
@@ -105,6 +106,7 @@ func TestUnusuallySlowAnswerIsSplit(t *testing.T) {
 // Breaks when a leader that is frozen before it has granted a producer id keeps the partitions of the others from their
 // first batch. Seen to fail without the bound of the wait: not even sent within 8 seconds.
 func TestFrozenLeaderDelaysNoFirstBatchOfAnother(t *testing.T) {
+	harness.Full(t)
 	c := newFake(t)
 	leader, other := c.LeaderFor("t", 0), int32(1)
 	if err := c.MoveTopicPartition("t", other, (leader+1)%3); err != nil { // it may have been the same one

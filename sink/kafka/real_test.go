@@ -127,6 +127,7 @@ func TestKafkaTakesTheSequenceWrap(t *testing.T) {
 // Breaks when a batch whose answer got lost is written again after its broker was killed and came back, or when the
 // sequence does not go on there. Seen to fail with a new producer id for each resend: the batch was there twice.
 func TestKafkaKnowsTheBatchAgainAfterAKill(t *testing.T) {
+	harness.Full(t)
 	c := harness.NewOwnKafka(t, harness.KafkaConfig{})
 	topic := c.Topic(t, "restart", 1, nil)
 	kind := cutproxy.Pass

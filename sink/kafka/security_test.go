@@ -113,6 +113,7 @@ func wantLockedOut(t *testing.T, addrs []string, edit func(*Config), words ...st
 // fail with a refused login taken for an error that passes, with SCRAM-SHA-512 done as SCRAM-SHA-256, and with
 // passwords read once.
 func TestKafkaLogins(t *testing.T) {
+	harness.Full(t)
 	f := newFortress(t)
 	secured := f.Listeners["SECURED"]
 	t.Run("MechanismsDeliver", f.mechanismsDeliver)

@@ -187,6 +187,7 @@ func conformance(t *testing.T, b *bed) {
 // doubled or out of order by an unknown outcome. Seen to fail with the ids of the chain left out, and without reading
 // back.
 func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
+	harness.Full(t)
 	withEachKind(t, cutsLoseDoubleAndReorderNothing)
 }
 
@@ -214,7 +215,10 @@ func cutsLoseDoubleAndReorderNothing(t *testing.T, b *bed) {
 
 // Breaks it catches: what a server that is killed had acknowledged or not, sent twice or not at all. Seen to fail
 // without reading back.
-func TestServerIsKilled(t *testing.T) { withEachKind(t, serverIsKilled) }
+func TestServerIsKilled(t *testing.T) {
+	harness.Full(t)
+	withEachKind(t, serverIsKilled)
+}
 
 func serverIsKilled(t *testing.T, b *bed) {
 	t.Helper()
@@ -245,6 +249,7 @@ func serverIsKilled(t *testing.T, b *bed) {
 // between the look and the first append; the frozen relay's events in between. Seen to fail with Tail that does not
 // start the log.
 func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
+	harness.Full(t)
 	withEachKind(t, successorAndFrozenRelayMakeNoDuplicates)
 }
 
@@ -301,6 +306,7 @@ func subjectsShareAStream(t *testing.T, b *bed) {
 // Breaks it catches: a stream that is not made, or not as configured; a subject added to the wrong one. Seen to fail
 // with Create ignored.
 func TestStreamsAreMadeOnDemand(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t)
 	for _, stream := range []string{"", "all"} {
 		d, err := nats.New(nats.Config{URL: b.server.URL, Stream: stream, NewStreams: nats.NewStreams{Create: true}})

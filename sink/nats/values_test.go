@@ -5,12 +5,14 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // Break it catches: a check that calls a server good whose acknowledged messages a power cut takes. Seen to fail with
 // nothing called risky, and with sync_interval not named.
 func TestExamineNamesWhatAPowerCutTakes(t *testing.T) {
+	harness.Full(t)
 	d := newBed(t).driver(t)
 	defer func() { _ = d.Close() }()
 	text, risky, err := d.Examine(t.Context())

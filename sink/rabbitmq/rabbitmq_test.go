@@ -153,6 +153,7 @@ func TestConformance(t *testing.T) {
 // Connections break before, in and after requests. Breaks it catches: an event lost or out of order, duplicates that
 // were not counted. Seen to fail with messages that are sent again not counted.
 func TestCutsLoseAndReorderNothing(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t)
 	topic := b.topic(t)
 	d := b.driver(t)

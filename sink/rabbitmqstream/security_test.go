@@ -63,6 +63,7 @@ func secured(t *testing.T, target string, authority *harness.Authority) (port st
 // Breaks it catches: a server with another authority's certificate that is trusted, a client certificate or a password
 // file that is not used. Seen to fail with the server's certificate not looked at.
 func TestTLSAndPasswordFile(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t)
 	ours, theirs := harness.NewAuthority(t, "ours"), harness.NewAuthority(t, "theirs")
 	client := ours.Issue(t, "client", time.Now().Add(time.Hour))

@@ -168,6 +168,7 @@ func TestConformance(t *testing.T) {
 // Connections break before, in and after requests. Breaks it catches: an event lost, doubled or out of order. Seen to
 // fail with the ids of a batch counted again when it comes again.
 func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t)
 	topic := b.topic(t)
 	d := newDriver(t, b.config())
@@ -239,6 +240,7 @@ func TestTheStreamDropsWhatAnEarlierEpochSends(t *testing.T) {
 // A state table that was restored counts epochs again. Breaks it catches: events under ids that the stream has already,
 // which the server would drop and confirm. Seen to fail with the name kept.
 func TestAnEpochThatIsCountedAgainLosesNothing(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t)
 	topic := b.topic(t)
 	for turn, epoch := range []int{9, 2, 2} {

@@ -117,6 +117,7 @@ func TestConformance(t *testing.T) {
 // Connections break before, in and after requests, while others write to the stream, and the server is killed. Breaks
 // it catches: an event lost, doubled or out of order by an unknown outcome. Seen to fail without reading back.
 func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t, "--appendfsync", "always")
 	topic := b.topic(t)
 	f := sinktest.NewFlow(t, b.driver(t))
@@ -149,6 +150,7 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 // between the look and the first append; the frozen relay's events in between. Seen to fail with Tail that does not
 // start the log.
 func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t)
 	topic := b.topic(t)
 	frozen := sinktest.NewFlow(t, b.driver(t))

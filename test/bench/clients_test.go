@@ -205,6 +205,7 @@ func (o orders) program(t *testing.T) *exec.Cmd {
 // Breaks it catches: a client of the comparison that no longer does what it is told (seen to fail with a client that
 // leaves one record out).
 func TestEveryClientProduces(t *testing.T) {
+	harness.Full(t)
 	c := comparison{
 		stage:  &stage{options: options{shape: shape{payload: 310, keys: 50, partitions: 3}}, kafka: harness.Kafka(t)},
 		warmUp: 1000,

@@ -100,6 +100,7 @@ func contestPaceSamples(rates []int, all []entry, by map[string]pacedContestant)
 // with a row of the journal deleted before the verdict, and with paces that begin at the same event). Debezium is left
 // out, because nothing is to be fetched for a test.
 func TestContestMeasuresAndJudges(t *testing.T) {
+	harness.Full(t)
 	kafka := harness.Kafka(t)
 	if len(kafka.Nodes) == 0 {
 		t.Skip("the broker is not of this test: its CPU cannot be read")

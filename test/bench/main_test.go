@@ -182,6 +182,7 @@ var unlike = []string{drainBatches, drainSingles, drainOneTx, "drain-hot-keys", 
 // truth, with nothing parked, and with several rows in a transaction of which one is timed). The relay is that of the
 // guarded way in, which is checked: seen to fail with its settings left out.
 func TestBenchMeasuresEveryScenario(t *testing.T) {
+	harness.Full(t)
 	if *scenariosFlag != "" || *clientsFlag != "" || *debeziumFlag != "" {
 		t.Skip("left out while measuring")
 	}

@@ -118,6 +118,7 @@ func ratio(value, first float64) float64 {
 // that is missing when the first relay's figure is 0. Seen to fail with the turn left out, with the ratio upside down,
 // and with the ratio to 0 left out.
 func TestRelaysAreComparedInTurns(t *testing.T) {
+	harness.Full(t)
 	st := &stage{options: options{variants: []variant{{name: "a"}, {name: "b"}, {name: "c"}}}}
 	began := map[string]bool{}
 	for turn := range 3 {
@@ -148,6 +149,7 @@ func TestRelaysAreComparedInTurns(t *testing.T) {
 // rows looked at for marks where none are made. Seen to fail with the setting left out, and with what becomes of
 // published rows left as it was.
 func TestRelayOfASettingHasIt(t *testing.T) {
+	harness.Full(t)
 	st := &stage{options: options{relaySettings: []any{"log.level", "warn"}, shape: shape{afterPublish: "mark"}}}
 	v, is := settingOf("outbox.after_publish=keep")
 	own := st.of(v)

@@ -257,6 +257,7 @@ func TestRedisStreamHasEachEventOnceInOrder(t *testing.T) {
 // Breaks it catches: an event lost, doubled or out of order when a frozen relay wakes up behind another that took over.
 // Seen to fail with the driver's Tail left out.
 func TestRedisStreamOfAFrozenRelay(t *testing.T) {
+	harness.Full(t)
 	if harness.Count(t, "frozen relays") == 0 {
 		t.Skip("runs at night")
 	}

@@ -122,6 +122,7 @@ func TestBullMQHasEachEventOnceInOrder(t *testing.T) {
 // The worker takes and removes jobs all the time. Breaks it catches: what a frozen relay sends when it wakes up behind
 // another that took over. Seen to fail with a script that does not compare the counter.
 func TestBullMQOfAFrozenRelay(t *testing.T) {
+	harness.Full(t)
 	server := harness.Redis(t)
 	var w *worker
 	judgeFrozen(t, scenario{
@@ -134,6 +135,7 @@ func TestBullMQOfAFrozenRelay(t *testing.T) {
 // The example's worker is killed at its work, and each job that is done comes once more under another id. Breaks it
 // catches: an event that is counted twice, or not. Seen to fail with ids that no one looks at.
 func TestExampleWorkerHandlesEachEventOnce(t *testing.T) {
+	harness.Full(t)
 	const n = 200
 	server := harness.Redis(t)
 	pg := harness.Postgres(t)

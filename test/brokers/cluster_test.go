@@ -14,6 +14,7 @@ import (
 // more; one that doubles, or sends out of order, what it finds elsewhere; a loss that is not said, not found by verify,
 // or not repaired. Seen to fail without the alarm.
 func TestRedisClusterLosesOnlyWhatIsSaid(t *testing.T) {
+	harness.Full(t)
 	cluster := harness.NewRedisCluster(t, 1)
 	reader := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Protocol: 2})
 	t.Cleanup(func() { _ = reader.Close() })

@@ -54,6 +54,7 @@ func (n named) names(retries ...string) []string {
 // something; a second run that fails; a rejected or retried message that goes to another consumer. Seen to fail with
 // the bindings to the first exchange only, and with one dead-letter queue for all.
 func TestTopologyOfNamedConsumers(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	n := ofTemplate(t, server, "[1m, 90s, 1m]")
 	relay := harness.NewRelay(t, n.settings)
@@ -123,6 +124,7 @@ func TestTopologyOfNamedConsumers(t *testing.T) {
 // Breaks it catches: consumers of which some are made although something is there that differs, and a difference that
 // is not named. Seen to fail with the look at the retry queues left out.
 func TestTopologyOfNamedConsumersRefusesWhatDiffers(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	n := ofTemplate(t, server, "[1m]")
 	relay := harness.NewRelay(t, n.settings)
@@ -166,6 +168,7 @@ func leastUser(t *testing.T, server *harness.RabbitServer) string {
 // not there, that needs more rights than the relay, or that creates what it looks for. Seen to fail with the look at
 // the queues left out, and with the look at the exchange left out.
 func TestCheckLooksForTheConsumersQueues(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	n := ofTemplate(t, server, "[1m]")
 	least := harness.NewRelay(t, n.settings.With("rabbitmq.url", leastUser(t, server)))
@@ -230,6 +233,7 @@ func samples(ctx context.Context, relay *harness.Relay) (map[string]string, erro
 // known; a dead letter that no metric counts; an alias that shows something else. Seen to fail with what is missing
 // taken for empty, and with the sum of the alias left in seconds.
 func TestRelayWatchesTheConsumersQueues(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	n := ofTemplate(t, server, "[1m]")
 	if code, _, said := harness.NewRelay(t, n.settings).Run(t, "init", "--rabbitmq-topology"); code != 0 {

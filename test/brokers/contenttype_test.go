@@ -12,6 +12,7 @@ import (
 // consumer cannot tell from other bytes, on a queue or a stream, also when it was stored in between; a tombstone that
 // says it is JSON. Seen to fail with the property left out of either driver's messages.
 func TestJSONPayloadsSaySo(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	for sink, arguments := range map[string]amqp.Table{
 		"rabbitmq": {"x-queue-type": "quorum"}, "rabbitmq-stream": {"x-queue-type": "stream"},

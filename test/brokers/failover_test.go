@@ -183,6 +183,7 @@ func judgeFailovers(t *testing.T, f failing) {
 // on with a server that is the master no more; one that doubles, or sends out of order, what it finds after a failover;
 // a loss that is not said, not found by verify, or not repaired. Seen to fail without the alarm.
 func TestRedisFailoversLoseOnlyWhatIsSaid(t *testing.T) {
+	harness.Full(t)
 	w := newWatched(t)
 	judgeFailovers(t, failing{
 		settings: []any{"sink", "redis-stream", "redis.url", strings.Join(w.addresses, ","),

@@ -28,6 +28,7 @@ type shrinking struct {
 // which consumers keep. Seen to fail with the scan's findings not held against what comes again; on the work queue
 // written to fail with the consumer that it refuses, too.
 func TestNewestStateOfAKeyStaysTheNewestWhenOlderOnesAreGone(t *testing.T) {
+	harness.Full(t)
 	for name, of := range map[string]func(*testing.T) shrinking{
 		"kafka":            shrinkingKafka,
 		"nats, work queue": func(t *testing.T) shrinking { return shrinkingNATS(t, nats.WorkQueuePolicy) },
@@ -64,6 +65,7 @@ func judgeShrinking(t *testing.T, s shrinking) {
 // later one's would be the earlier one's. Break it catches: an event that is called sent by a record of another lane,
 // and lost if it was not. Seen to fail without the comparison with the state's lanes.
 func TestARecordOfOtherTemplatesProvesNothingGone(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := shrinkingKafka(t)
 	w := loseTheFirst(t, s, "first", "changed") // "changed" is the event_type of each

@@ -103,6 +103,7 @@ const goodRows = 200
 // the stream, is neither published nor a dead letter with its code, or makes others late. Seen to fail with names
 // that no topic can have sent to the broker: their events are parked forever.
 func TestHostileRowsHurtNothingButThemselves(t *testing.T) {
+	harness.Full(t)
 	for _, sink := range append([]string{"kafka"}, sinks...) {
 		t.Run(sink, func(t *testing.T) {
 			scenario := "hostile rows"

@@ -18,6 +18,7 @@ import (
 // Breaks it catches: events that come twice because no one could read the topic back in time. Seen to fail with a
 // driver that defers nothing: 1,081 events doubled.
 func TestNATSRelayThatStartsWithoutALeaderDoublesNothing(t *testing.T) {
+	harness.Full(t)
 	if harness.Count(t, "frozen relays") == 0 {
 		t.Skip("runs at night")
 	}

@@ -15,6 +15,7 @@ import (
 // what no one was told to be published; a relay that does not say what it waits for. Seen to fail with every append
 // taken for kept, and with what was not kept still taken for written.
 func TestRedisFailoverLosesNothingWithMinReplicas(t *testing.T) {
+	harness.Full(t)
 	sinks := []string{"redis-stream", "bullmq"}
 	for _, sink := range sinks[:harness.Count(t, "sinks with replicas")] {
 		t.Run(sink, func(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 // within a minute: each message is on the disk twice. At night only, as it measures. With a pause of 500 ms between two
 // waves it was stopped, unfinished, after 160 s.
 func TestRabbitMQTakes100000MessagesAMinute(t *testing.T) {
+	harness.Full(t)
 	n := harness.Count(t, "messages of a minute")
 	if n == 0 {
 		t.Skip("it measures: at night only")

@@ -33,6 +33,7 @@ func TestNATSHasEachEventOnceInOrder(t *testing.T) {
 // Breaks it catches: an event lost, doubled or out of order when a frozen relay wakes up behind another that took over.
 // Seen to fail with appends that expect no end.
 func TestNATSOfAFrozenRelay(t *testing.T) {
+	harness.Full(t)
 	if harness.Count(t, "frozen relays") == 0 {
 		t.Skip("runs at night")
 	}
@@ -90,6 +91,7 @@ func messagesOf(t *testing.T, nc *client.Conn, subject string) (found []message)
 // The stream takes atomic batches, or messages one by one. Seen to fail with the chain of ids that a stream of one
 // replica gets: a replica that had caught up left the stream, and then there was no leader.
 func TestNATSClusterHasEachEventOnceInOrder(t *testing.T) {
+	harness.Full(t)
 	for name, atomic := range map[string]bool{"one by one": false, "batches": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -115,6 +115,7 @@ func TestRabbitMQHasEachEventInOrder(t *testing.T) {
 // Breaks it catches: an event lost or out of order when a frozen relay wakes up behind another that took over, and one
 // that goes on sending what it had. Seen to fail with the sink's permit always given.
 func TestRabbitMQOfAFrozenRelay(t *testing.T) {
+	harness.Full(t)
 	const unrecorded = 150
 	server := harness.RabbitMQ(t)
 	judgeFrozen(t, scenario{
@@ -130,6 +131,7 @@ func TestRabbitMQOfAFrozenRelay(t *testing.T) {
 // event that is refused and blocks its key; one that cannot be sent again once the configuration takes it. Seen to fail
 // with messages that are not mandatory.
 func TestRabbitMQParksRefusesAndReplays(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	pg := harness.Postgres(t)
 	settings := harness.NewSettings(t, pg, nil).With(forRabbitMQ(server.Addr)...)

@@ -105,6 +105,7 @@ func TestRabbitMQStreamHasEachEventOnceInOrder(t *testing.T) {
 // Breaks it catches: an event lost, doubled or out of order when a frozen relay wakes up behind another that took over.
 // Seen to fail with the driver's Tail left out.
 func TestRabbitMQStreamOfAFrozenRelay(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	judgeFrozen(t, scenario{
 		settings: append(forStreams(server.StreamAddr), "rabbitmq_stream.create_streams.enabled", true),

@@ -45,6 +45,7 @@ func topologyOf(t *testing.T, server *harness.RabbitServer,
 // queue, back from a retry queue, or into the dead-letter queue when it is rejected. Seen to fail with the binding left
 // out, and with retry queues that dead-letter to the exchange.
 func TestTopologyOfRabbitMQ(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	exchange := harness.Unique(t, "topology")
 	run := topologyOf(t, server, exchange)
@@ -120,6 +121,7 @@ func TestTopologyOfRabbitMQ(t *testing.T) {
 // Breaks it catches: a queue of other settings that is taken for ours, or a part of the topology made although another
 // part cannot be. Seen to fail with the look at what is there left out.
 func TestTopologyOfRabbitMQRefusesWhatDiffers(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	exchange := harness.Unique(t, "differs")
 	run := topologyOf(t, server, exchange)

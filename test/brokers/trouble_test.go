@@ -111,6 +111,7 @@ func judgeTrouble(t *testing.T, s troubled) {
 // holds up another; parked events that come out of order, or not; a dead letter that cannot be sent again. Seen to fail
 // with WRONGTYPE the cluster's trouble.
 func TestBullMQParksRefusesAndReplays(t *testing.T) {
+	harness.Full(t)
 	server := harness.Redis(t)
 	reader := newReader(t, server)
 	var w *worker
@@ -135,6 +136,7 @@ func TestBullMQParksRefusesAndReplays(t *testing.T) {
 // The same with a key that is no stream. Breaks it catches: the same. Seen to fail with WRONGTYPE taken for the
 // cluster's trouble.
 func TestRedisStreamParksRefusesAndReplays(t *testing.T) {
+	harness.Full(t)
 	server := harness.Redis(t)
 	reader := newReader(t, server)
 	judgeTrouble(t, troubled{
@@ -156,6 +158,7 @@ func TestRedisStreamParksRefusesAndReplays(t *testing.T) {
 // The same with a subject that no stream takes. Breaks it catches: the same. Seen to fail with a subject without a
 // stream taken for the cluster's trouble.
 func TestNATSParksRefusesAndReplays(t *testing.T) {
+	harness.Full(t)
 	server := harness.NATS(t)
 	nc := natsReader(t, server.URL)
 	takes := func(subject string) {
@@ -178,6 +181,7 @@ func TestNATSParksRefusesAndReplays(t *testing.T) {
 // The same with a stream that is missing. Breaks it catches: the same. Seen to fail with a missing stream taken for
 // trouble of the cluster.
 func TestRabbitMQStreamParksRefusesAndReplays(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	judgeTrouble(t, troubled{
 		settings: forStreams(server.StreamAddr),

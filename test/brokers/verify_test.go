@@ -82,6 +82,7 @@ func wantNote(t *testing.T, v verdict, text string) {
 // or payload read otherwise than it was sent; a repair that leaves some out. Seen to fail with messages read without
 // their data, and with a first message passed over.
 func TestVerifyComparesAStreamOfNATS(t *testing.T) {
+	harness.Full(t)
 	server := harness.NATS(t)
 	pg, relay, topic := begun(t, scenario{
 		settings: []any{"sink", "nats", "nats.url", server.URL, "nats.create_streams.enabled", true}})
@@ -163,6 +164,7 @@ func TestVerifyComparesAStreamOfNATS(t *testing.T) {
 // fail with deleted entries taken for lost, with headers called key and payload taken for the event's, and with a
 // stream's first entry taken for where it was trimmed although nothing was removed.
 func TestVerifyComparesAStreamOfRedis(t *testing.T) {
+	harness.Full(t)
 	server := harness.Redis(t)
 	pg, relay, topic := begun(t, scenario{settings: []any{"sink", "redis-stream", "redis.url", "redis://" + server.Addr}})
 	reader := redis.NewClient(&redis.Options{Addr: server.Addr, Protocol: 2})
@@ -219,6 +221,7 @@ func TestVerifyComparesAStreamOfRedis(t *testing.T) {
 // events; what retention dropped taken for lost. Seen to fail with events of unknown offset not judged, and with the
 // time of the oldest message not asked for.
 func TestVerifyComparesAStreamOfRabbitMQ(t *testing.T) {
+	harness.Full(t)
 	server := harness.RabbitMQ(t)
 	small := amqp.Table{"x-queue-type": "stream", "x-max-length-bytes": 400_000,
 		"x-stream-max-segment-size-bytes": 100_000}
@@ -311,6 +314,7 @@ func delivered(t *testing.T, c *amqp.Channel, stream string) (found []amqp.Deliv
 // Breaks it catches: a comparison with nothing that says nothing, or calls all events missing; a refusal that leaves
 // the reader alone. Seen to fail with the refusal left out.
 func TestVerifyRefusesWhatCannotBeRead(t *testing.T) {
+	harness.Full(t)
 	pg := harness.Postgres(t)
 	for name, c := range map[string]struct {
 		settings []any

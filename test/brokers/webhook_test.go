@@ -65,6 +65,7 @@ func TestWebhooksComeInOrderAndNoneIsLost(t *testing.T) {
 // order, and a relay that goes on sending what it had when it was frozen. Seen to fail with the sink's permit always
 // given.
 func TestWebhooksOfAFrozenRelay(t *testing.T) {
+	harness.Full(t)
 	const unrecorded, lanes = 150, 16
 	receiver := harness.NewReceiver(t, func(w http.ResponseWriter, d harness.Delivery) {
 		<-time.After(5 * time.Millisecond) // it works, so that there is a queue
@@ -84,6 +85,7 @@ func TestWebhooksOfAFrozenRelay(t *testing.T) {
 // and blocks its key; one that cannot be sent again once the receiver takes it.
 // Seen to fail with what is written before a refused event not told.
 func TestWebhooksParkRefuseAndReplay(t *testing.T) {
+	harness.Full(t)
 	var made, mended atomic.Bool
 	var limited atomic.Int64 // requests that were told to come later
 	receiver := harness.NewReceiver(t, func(w http.ResponseWriter, d harness.Delivery) {

@@ -27,6 +27,7 @@ var (
 // where the stream should have brought it; more duplicates than the bound; a relay that hangs or ends. Seen to fail
 // with the ledger counted down before the outcome is settled.
 func TestChaosLosesNothingAndKeepsTheOrder(t *testing.T) {
+	harness.Full(t)
 	wanted, seed := *faultsFlag, *seedFlag
 	if wanted == 0 {
 		wanted = harness.Count(t, "chaos faults")

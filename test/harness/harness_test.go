@@ -45,6 +45,7 @@ func TestPostgresDropsWhatATestLeaves(t *testing.T) {
 
 // Breaks it catches: an own server that is the shared one. Seen to fail with the shared one given out.
 func TestOwnPostgresCanBeKilledWithoutHarmToOthers(t *testing.T) {
+	harness.Full(t)
 	common, own := harness.Postgres(t), harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	own.Exec(t, "CREATE TABLE kept AS SELECT 1 AS n")
 	if err := own.Server.Kill9(); err != nil {
@@ -115,6 +116,7 @@ func setting(c kadm.ResourceConfig, key string) string {
 // Breaks it catches: an end that is not waited for, another port or empty data after a restart, a Freeze without
 // effect. Seen to fail with the logs removed at a start, and with a Freeze that does nothing.
 func TestOwnKafkaSurvivesEveryKindOfEnd(t *testing.T) {
+	harness.Full(t)
 	c := harness.NewOwnKafka(t, harness.KafkaConfig{})
 	topic, node := c.Topic(t, "orders", 1, nil), c.Nodes[0]
 	ends := []struct {
@@ -162,6 +164,7 @@ func awaitFrozen(t *testing.T, node *harness.Node) {
 // Breaks it catches: a cluster without a second leader when the first one dies, topics that are not replicated, a
 // fail-over that takes the default of nine seconds. Seen to fail with one replica, and with the default time.
 func TestClusterOutlivesItsLeader(t *testing.T) {
+	harness.Full(t)
 	began := time.Now()
 	c := harness.KafkaCluster(t, 3)
 	t.Logf("ready %v after the call", time.Since(began).Round(time.Millisecond))

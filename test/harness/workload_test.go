@@ -162,6 +162,7 @@ func TestTruthIsWhatPostgresDecodes(t *testing.T) {
 // Breaks it catches: writers that give up at a crash, a truth that differs from the table after one, locks that a
 // prepared transaction keeps. Seen to fail with writers that end at any error.
 func TestTruthSurvivesCrashesOfPostgres(t *testing.T) {
+	harness.Full(t)
 	p := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	p.Exec(t, outboxSchema)
 	load := harness.StartWorkload(t, p, harness.Workload{Aggregates: 3, Writers: 4})
@@ -191,6 +192,7 @@ func TestTruthSurvivesCrashesOfPostgres(t *testing.T) {
 
 // Break it catches: a rate that is ignored, or counted per writer. Seen to fail with the rate counted per writer.
 func TestWorkloadKeepsItsRate(t *testing.T) {
+	harness.Full(t)
 	p := harness.Postgres(t)
 	p.Exec(t, outboxSchema)
 	began := time.Now()

@@ -151,6 +151,7 @@ func hastened(t *testing.T) string {
 // Seen to fail with retries that are compared with a time before the first one, which knows no number: the rule was so;
 // and with a lag that is always 0.
 func TestConsumersAlertsFireAndClearOnARealPrometheus(t *testing.T) {
+	harness.Full(t)
 	w := watch(t)
 	w.during(func() {
 		until(t, w.pg, "SELECT count(*) > 300 FROM effect", "true")

@@ -19,6 +19,7 @@ import (
 // A lane of thousands of parked events, behind one that a person holds, is done after its replay, in order. At night it
 // is 20,000, and 3,000 a second are wanted. Seen to fail with the last of the lane taken first.
 func TestALongParkedLaneIsDoneInOrderAfterAReplay(t *testing.T) {
+	harness.Full(t)
 	events := count(2_000, 20_000)
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
@@ -67,6 +68,7 @@ func TestALongParkedLaneIsDoneInOrderAfterAReplay(t *testing.T) {
 // before the first failure, and 100 ms, in one of some tries: what others do to the machine is in some of them, what
 // the failing key does is in all. Seen to fail with a breaker that one failing key opens.
 func TestAFailingKeyLeavesTheOthersAlone(t *testing.T) {
+	harness.Full(t)
 	kafka := ownKafka(t)
 	apartEnough(t, kafka, oneOfAThousand, 1.2)
 }
@@ -74,6 +76,7 @@ func TestAFailingKeyLeavesTheOthersAlone(t *testing.T) {
 // Half of the keys fail at each attempt, and the others are as fast as without them. Seen to fail with a breaker that
 // opens when no key that does not fail is ready: their 99th percentile was a second.
 func TestHalfOfTheKeysFailAndLeaveTheOthersAlone(t *testing.T) {
+	harness.Full(t)
 	apartEnough(t, ownKafka(t), halfOfForty, 2)
 }
 
@@ -206,6 +209,7 @@ func sendInWindows(
 // A consumer that catches up, with bounded memory, does not stand still in between. Seen to fail with fetches that wait
 // for the client's five seconds: partitions that are paused wait for one of those that have nothing.
 func TestCatchingUpDoesNotStandStill(t *testing.T) {
+	harness.Full(t)
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
 	kafka := harness.Kafka(t)

@@ -21,6 +21,7 @@ import (
 // handlers of all its neighbours. Events that come twice have one effect. Seen to fail with transactions that are as
 // large as was planned: all were in one. And with parked events of a transaction that are not handled and yet done.
 func TestSlowNeighboursDelayNoOther(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
@@ -74,6 +75,7 @@ func TestSlowNeighboursDelayNoOther(t *testing.T) {
 // pool can be closed, and nothing that the handler does later has an effect. The next start handles the event. Seen to
 // fail with a stop that waits for the handler.
 func TestAStopDoesNotWaitForHandlersThatIgnoreIt(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	for name, wait := range map[string]func(pgx.Tx, <-chan struct{}) error{
 		"in Go": func(_ pgx.Tx, release <-chan struct{}) error { <-release; return nil },
@@ -125,6 +127,7 @@ func TestAStopDoesNotWaitForHandlersThatIgnoreIt(t *testing.T) {
 // memory, and all are handled when the handlers work again. Seen to fail with a bound that is looked at now and then:
 // 200 were parked.
 func TestMaxParkedHolds(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	for name, retry := range map[string]inbox.Retry{
 		"for their time": {
@@ -182,6 +185,7 @@ func TestMaxParkedHolds(t *testing.T) {
 // was small: events that come again, that are handed back and that were parked. Seen to fail with statements that are
 // prepared once, and with inbox_same and inbox_claim_events as joins.
 func TestNoStatementReadsTheWholeInbox(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := newInbox(t)
 	pg.Exec(t, effects+"; ALTER TABLE inbox_event SET (autovacuum_enabled = off)")

@@ -22,6 +22,7 @@ const decided = `INSERT INTO inbox_consumer (name) VALUES ('billing'), ('shippin
 // Exactly those ids are forgotten that were decided for longer than Keep: done or discarded, by this consumer. Seen to
 // fail with no look at the consumer or at the state, and with a hand that stays where it is.
 func TestIDsAreForgottenAfterKeep(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pool := newPool(t, pg.URL, 4)
@@ -49,6 +50,7 @@ func TestIDsAreForgottenAfterKeep(t *testing.T) {
 // places were filled again, and where another session looks it waits for no one. Seen to fail
 // with no limit of blocks, without SKIP LOCKED, with a pause that no one heeds, and with no look at the time.
 func TestForgettingCostsTheSameInALongLife(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pool := newPool(t, pg.URL, 3)
@@ -123,6 +125,7 @@ func TestForgettingCostsTheSameInALongLife(t *testing.T) {
 // A topic that keeps messages for longer than the inbox keeps ids is told of, and no other. Seen to fail with the
 // policy not looked at, with -1 taken for a time, and with each topic told of.
 func TestATopicThatKeepsMessagesForLongerIsToldOf(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	kafka, pg := harness.Kafka(t), harness.Postgres(t)
 	var topics []string

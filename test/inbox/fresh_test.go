@@ -17,6 +17,7 @@ import (
 // another one has had the event's effect. Then its handler is told that it is not fresh, also when the wire is back.
 // Seen to fail with a constant 45 s for the session.
 func TestAHandlerWhoseSessionIsOverIsNotFresh(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)

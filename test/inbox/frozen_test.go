@@ -18,6 +18,7 @@ import (
 // twelve seconds, each key of them; the others are not touched. Then it thaws, and what it had begun has no effect.
 // Seen to fail with sessions that may stand still in a transaction for as long as they like.
 func TestAFrozenOwnerGivesItsPartitionsBack(t *testing.T) {
+	harness.Full(t)
 	kafka := ownKafka(t)
 	for name, protocol := range protocols {
 		t.Run(name, func(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 // A role with the grants of docs/inbox.md, and none beside them but for its handlers' table, does all that a consumer
 // does: handle, park, give up, replay, discard, wait, forget. Seen to fail without rights on inbox_parked.
 func TestTheGrantsOfTheDocsAreEnough(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := newInbox(t)
 	pg.Exec(t, effects)

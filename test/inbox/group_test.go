@@ -14,6 +14,7 @@ import (
 // other. Several processes of one consumer are none. Seen to fail without the look at the group's offsets: both were
 // ready, and each had half of the events.
 func TestTwoConsumersInOneGroupAreNotReady(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	addrs, topic := topicOf(t, 3)
 	log := &harness.Log{}
@@ -44,6 +45,7 @@ func TestTwoConsumersInOneGroupAreNotReady(t *testing.T) {
 // What is away is named within seconds, and named as what it is: a topic, or the brokers. The consumer goes on when it
 // is there. Seen to fail without the look: for 45 s it was said to be not in the group yet.
 func TestWhatIsAwayIsNamed(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	addrs, topic := topicOf(t, 1)
 	pg := harness.Postgres(t)

@@ -94,6 +94,7 @@ var misdeeds = map[string]misdeed{
 // causes told by the error's type, and without a look at the transaction: all but a time of the handler's own and a
 // panic were no dead letter within a minute.
 func TestNothingThatAHandlerDoesIsAnOutage(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	for name, do := range misdeeds {
 		t.Run(name, func(t *testing.T) {

@@ -31,6 +31,7 @@ const fill = `ALTER TABLE inbox_event DROP CONSTRAINT inbox_event_pkey;
 // event read the table. Seen to fail with a claim that looks through the table: 16 times as much; and with inbox_state
 // as it was before it asked by the key.
 func TestALargeInboxCostsTheSamePerEvent(t *testing.T) {
+	harness.Full(t)
 	rows, events, most := count(200_000, *large), count(2_000, 60_000), float64(count(30, 12))/10
 	kafka := harness.Kafka(t)
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})

@@ -29,6 +29,7 @@ func ofType(r *kgo.Record, eventType string) *kgo.Record {
 // slow type, also for those that were parked, the fast ones are done while the slow ones stand still. Seen to fail with
 // a limit that parked events do not count for.
 func TestALimitLeavesWorkersToOtherTypes(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
@@ -84,6 +85,7 @@ func mixed(topic string) (all []*kgo.Record) {
 
 // The figure of the limit: see above.
 func TestHowLongFastEventsTakeBesideSlowOnes(t *testing.T) {
+	harness.Full(t)
 	if count(0, 1) == 0 {
 		t.Skip("a figure for the docs: set CDC_RELAY_NIGHTLY=1")
 	}
@@ -115,6 +117,7 @@ func TestHowLongFastEventsTakeBesideSlowOnes(t *testing.T) {
 // What an error means is told by its text where the handler's code does not: one text is a dead letter at once, one
 // counts no attempt, and others are attempts. Seen to fail without the hook.
 func TestErrorsAreClassifiedByTheirText(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)

@@ -22,6 +22,7 @@ import (
 // offsets, the counter how many, and the others are handled. The lag is known before the first record. Seen to fail
 // with the client's own step to the log's start: nothing was said.
 func TestRecordsThatTheTopicLostAreToldOf(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
@@ -98,6 +99,7 @@ func troubled(t *testing.T, c *inbox.Consumer, words ...string) {
 // the next one, also of a topic that is empty by then; what is deleted after its first start it has lost, though it has
 // never read a record. Seen to fail with a first start at offset 0: the first five were reported as lost.
 func TestWhatATopicDeletedBeforeTheFirstStartIsNotLost(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	for _, left := range []int{0, 4} {
 		t.Run(fmt.Sprint(left), func(t *testing.T) {
@@ -132,6 +134,7 @@ func TestWhatATopicDeletedBeforeTheFirstStartIsNotLost(t *testing.T) {
 // Records go while their consumer runs and has no room for them: they are reported, and the others are handled. Seen to
 // fail with the count left out.
 func TestRecordsThatGoWhileTheConsumerRunsAreReported(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
@@ -176,6 +179,7 @@ func gated(gate <-chan struct{}) func(*inbox.Consumer) {
 // one, and reports which records of the former one are missing. Seen to fail with the count left out, and with the new
 // topic's id taken for the former one's.
 func TestATopicThatIsCreatedAgainIsReported(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)

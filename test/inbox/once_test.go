@@ -224,6 +224,7 @@ func TestAKeyGoesOnAfterItsOnlyParkedEventIsDiscarded(t *testing.T) {
 // Break it catches: keys whose time has come that are never seen behind them. Seen to fail with the partitions not
 // looked at.
 func TestWhatIsDueElsewhereHidesNothing(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
@@ -269,6 +270,7 @@ func TestWhatIsDueElsewhereHidesNothing(t *testing.T) {
 // The same in SQL, after a claim that has answered behind: while the event before it is being discarded, and when it
 // has been. Seen to fail in the first case with inbox_discard without a lock, and in both with inbox_park as it was.
 func TestWhatIsParkedBehindADiscardedEventIsDue(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	if err := inbox.Migrate(t.Context(), newPool(t, pg.URL, 2), "public"); err != nil {
@@ -321,6 +323,7 @@ func TestWhatIsParkedBehindADiscardedEventIsDue(t *testing.T) {
 // Another transaction is in the way when a consumer starts, for longer than its role waits for a lock: it begins when
 // the way is free. Seen to fail with a start that ends Run for it.
 func TestAStartWaitsForALock(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)

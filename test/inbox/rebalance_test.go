@@ -128,6 +128,7 @@ func (g *group) rate(d time.Duration, do func()) float64 {
 // quiet group does is done. CI does not hold it to that: its machine has other work. Seen to fail with
 // offsets that pass what is read and not decided.
 func TestARebalanceStormLosesDoublesAndDisordersNothing(t *testing.T) {
+	harness.Full(t)
 	kafka := ownKafka(t)
 	storm := time.Duration(count(24, 1800)) * time.Second
 	for name, protocol := range protocols {
@@ -173,6 +174,7 @@ func TestARebalanceStormLosesDoublesAndDisordersNothing(t *testing.T) {
 // second one. Seen to fail with a stop that leaves gaps below what it has done: 2,011 of 55,580 came again; and, on a
 // machine with five times as much to do, with five seconds for them: 1,934 of 50,214.
 func TestARollingRestartDeliversNothingTwice(t *testing.T) {
+	harness.Full(t)
 	kafka := ownKafka(t)
 	for name, protocol := range protocols {
 		t.Run(name, func(t *testing.T) {

@@ -77,6 +77,7 @@ func filled(t *testing.T, pg *harness.PG) func() {
 // since the copy is done again, in order, the consumer never ends, and the restore meets nothing of the consumer's.
 // Seen to fail with the look at the server alone: 120 to 138 effects were missing in five of them.
 func TestARestoredDatabaseIsFilledUpAgain(t *testing.T) {
+	harness.Full(t)
 	for name, c := range map[string]struct {
 		backup  backup
 		running bool // events come while it is restored
@@ -143,6 +144,7 @@ func sendSome(t *testing.T, addrs []string, topic string, from, to int) {
 // the next start begins there. Seen to fail with offsets that are written without a look at what was there: 180, and
 // 120 effects were missing.
 func TestAStopLeavesRestoredOffsetsAlone(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.Postgres(t)
 	pg.Exec(t, effects)
@@ -168,6 +170,7 @@ func TestAStopLeavesRestoredOffsetsAlone(t *testing.T) {
 // A standby that has not got the last commits becomes the primary. It has passed since there is an inbox, which tells a
 // server by its start.
 func TestAPromotionThatLosesCommitsIsFilledUpAgain(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	primary := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"wal_level": "replica"}})
 	primary.Exec(t, effects)

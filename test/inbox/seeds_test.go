@@ -266,6 +266,7 @@ var brokenRules = []struct{ rule, file, old, new string }{
 // Each rule that is broken is found within some seeds. Seen to fail with a rule that 60 seeds did not find. It compiles
 // the package again for each: at night only, and by hand: go test -run BrokenRules . -args -seeds 60.
 func TestSeedsFindBrokenRules(t *testing.T) {
+	harness.Full(t)
 	if *seeds == 0 && count(0, 1) == 0 {
 		t.Skip("left out of a usual run: it compiles four times; at night, or with -args -seeds 60")
 	}

@@ -24,6 +24,7 @@ import (
 // for both the events of the copy and those behind it; at night twenty times. Seen to fail with a start that trusts
 // Kafka's offset alone, and with claims that take any server.
 func TestADatabaseThatWasSetBackIsFilledUpAgain(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	for range count(1, 20) {
 		setBackOnce(t)
@@ -145,6 +146,7 @@ func TestAnOutageCountsNoAttempt(t *testing.T) {
 // An event ends its process each time that it is handled: it is set aside after the third death, and all others are
 // done; at night fifty times. Seen to fail with events that are not noted before they are begun.
 func TestAnEventThatKillsItsProcessIsSetAside(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	for range count(1, 50) {
 		killItsProcess(t)

@@ -29,6 +29,7 @@ func newInbox(t *testing.T) *harness.PG {
 // Claims that are rolled back use up no numbers, however many there are. Seen to fail with numbers of a sequence: the
 // second claim was "nextval: reached maximum value of sequence".
 func TestRolledBackClaimsUseUpNoNumbers(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := newInbox(t)
 	pg.Exec(t, `ALTER TABLE inbox_consumer ALTER consumer RESTART WITH 32767;
@@ -104,6 +105,7 @@ func TestWrongArgumentsInSQLAreRefused(t *testing.T) {
 // it has failed again. Seen to fail with functions that take "no name" for a source of that name, and without the
 // marks.
 func TestIDsThatAreNotUUIDsAreFoundWithoutTheirSource(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := newInbox(t)
 	is := func(sql, want string) {
@@ -140,6 +142,7 @@ func TestIDsThatAreNotUUIDsAreFoundWithoutTheirSource(t *testing.T) {
 // Dead letters that were decided are forgotten after the time for which ids are kept; open ones, and those that were
 // just decided, stay. Seen to fail with inbox_forget as it was: all stayed.
 func TestDecidedDeadLettersAreForgotten(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := newInbox(t)
 	for n := range 5 {
@@ -175,6 +178,7 @@ func TestHeadersThatAreNotTextStopNothing(t *testing.T) {
 // once, parked, given up, found and replayed like others, and the handler sees the message as it came. Seen to fail
 // with texts that are stored as they are: nothing was decided, for "an outage".
 func TestADatabaseWithoutUnicodeHoldsEveryEvent(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	pg := harness.PostgresIn(t, "LATIN1")
 	pg.Exec(t, effects)

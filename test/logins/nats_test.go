@@ -18,6 +18,7 @@ import (
 // Breaks it catches: as with Redis, and questions to JetStream that no one may ask and that are waited for in silence.
 // Seen to fail with the refusal of a question left to the time-out of its answer.
 func TestSecuredNATS(t *testing.T) {
+	harness.Full(t)
 	t.Parallel() // most of it is waiting
 	certificates := newPKI(t)
 	p := &place{

@@ -15,6 +15,7 @@ import (
 // Breaks it catches: as with Redis, and a client certificate that is no login. Seen to fail with
 // the client's own error shown instead of what the server said by TLS.
 func TestSecuredRabbitMQ(t *testing.T) {
+	harness.Full(t)
 	t.Parallel() // most of it is waiting
 	certificates := newPKI(t)
 	server := harness.SecuredRabbitMQ(t, certificates.server, certificates.trusted)

@@ -14,6 +14,7 @@ import (
 // system instead of the file's, with certificates that a server refuses told as errors of the network, and with a
 // missing right told without its command.
 func TestSecuredRedis(t *testing.T) {
+	harness.Full(t)
 	t.Parallel() // most of it is waiting
 	certificates := newPKI(t)
 	server := harness.SecuredRedis(t, certificates.server, certificates.trusted, "--requirepass", "the admin's")

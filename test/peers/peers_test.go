@@ -78,6 +78,7 @@ func TestPeers(t *testing.T) {
 // or a worker that loses or disorders at kill -9. Seen to fail with a worker that sends its rows in the order of their
 // ids.
 func TestRelayAndWorkerThroughOneKill(t *testing.T) {
+	harness.Full(t)
 	st := newStage(t)
 	s := sizes{rate: 1000, kills: 1, warm: time.Second}
 	for _, name := range []string{relayName, pollerName} {

@@ -120,6 +120,7 @@ func (l *line) number(t *testing.T, what, sql string, enough func(int) bool) {
 // that does not register. Seen to fail with numbers of Avro that are a hundredth too high, and with a command for
 // another address.
 func TestARegistryThatIsAwayUnderLoadCostsNoEvent(t *testing.T) {
+	harness.Full(t)
 	events := harness.Count(t, "events without a registry")
 	for _, program := range []string{"jq", "curl"} {
 		harness.Program(t, program, program)

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# Runs the tests: `test/run.sh quick` those of make test, `test/run.sh rest` those that begin with harness.Full, which
+# make test leaves out. What the machine lacks, and what failed, is printed last.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+# The Makefile sets these.
+read -ra modules <<<"${MODULES:?}"
+read -ra flags <<<"${TESTFLAGS:?}"
+# It has the machine for itself: its consumers have a limited time to stop, and its alerts are about latency.
+alone=test/inbox
+scratch=$(mktemp -d)
+export CDC_RELAY_TEST_MISSING=$scratch/missing GORACE=atexit_sleep_ms=0
+background=()
+
+finish() {
+  local group
+  for group in ${background[@]+"${background[@]}"}; do kill -INT -- "-$group" 2>/dev/null || true; done
+  if [ -s "$CDC_RELAY_TEST_MISSING" ]; then
+    echo 'NOT TESTED, because this machine lacks something:'
+    sort -u "$CDC_RELAY_TEST_MISSING"
+  fi
+  [ ! -e "$scratch/failed" ] || echo "TESTS FAILED in: $(sort "$scratch/failed" | paste -sd' ')"
+  rm -rf "$scratch"
+}
+trap finish EXIT
+
+# tests runs go test in a module, with further flags.
+tests() {
+  local module=$1
+  shift
+  (cd "$module" && go test -race "${flags[@]}" "$@") || echo "$module" >>"$scratch/failed"
+}
+
+# seeds plays the simulator with what the machine has to spare; without the race detector, which would take most of it.
+seeds() {
+  nice -n 19 go test -count=1 -timeout 90m "$@" ./test/simulator || echo test/simulator >>"$scratch/failed"
+}
+
+# beside runs a function beside what follows.
+beside() {
+  set -m
+  "$@" &
+  background+=($!)
+  set +m
+}
+
+# below tests the modules below this one, which mostly wait.
+below() {
+  local module
+  for module in "${modules[@]}"; do [ "$module" = "$alone" ] || tests "$module" -p=1 ./...; done
+}
+
+quick() {
+  test/needs.sh list
+  export CDC_RELAY_TEST_QUICK=1
+  beside below
+  tests . ./...
+  beside seeds -run EveryRun -args -seeds "$QUICK_SEEDS"
+  wait "${background[0]}"
+  tests "$alone" ./...
+  wait
+}
+
+# full lists the tests that begin with harness.Full: folder and name.
+full() {
+  # shellcheck disable=SC2016 # awk's
+  git ls-files --cached --others --exclude-standard '*_test.go' | xargs awk '
+    /^func Test/ { name = $2; sub(/\(.*/, "", name) }
+    /^\tharness\.Full\(t\)$/ { folder = FILENAME; sub("/[^/]*$", "", folder); print folder, name }'
+}
+
+# rest_of runs the full tests of a module; the root module is ".", and has what no other has.
+rest_of() {
+  local module=$1 others='^$' folders names
+  [ "$module" != . ] || others="^($(IFS='|' && echo "${modules[*]}"))(/| )"
+  awk -v module="$module" -v others="$others" '(module == "." || index($1 "/", module "/") == 1) && $0 !~ others' \
+    "$scratch/full" >"$scratch/of"
+  [ -s "$scratch/of" ] || return 0
+  folders=$(cut -d' ' -f1 "$scratch/of" | sort -u | sed "s,^${module//./\\.}\(/\|$\),./,; t; s,^,./,")
+  names=$(cut -d' ' -f2 "$scratch/of" | paste -sd'|')
+  # shellcheck disable=SC2086 # one word for each folder
+  tests "$module" -run "^($names)\$" $folders
+}
+
+rest() {
+  full >"$scratch/full"
+  beside seeds -args -seeds "$SEEDS" -from "$((QUICK_SEEDS + 1))"
+  rest_of .
+  # The race detector keeps memory of its own.
+  go test -count=1 -run WindowOf32MiB ./sink/kafka || echo sink/kafka >>"$scratch/failed"
+  for module in "${modules[@]}"; do rest_of "$module"; done
+  wait
+}
+
+case ${1:-} in
+quick) quick ;;
+rest) rest ;;
+full) full ;;
+*)
+  echo 'usage: test/run.sh quick|rest|full' >&2
+  exit 2
+  ;;
+esac
+[ ! -e "$scratch/failed" ]
