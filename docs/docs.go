@@ -1,12 +1,12 @@
-// Package docs holds the project's pages and the description of the HTTP API, so that a running relay can serve those
-// of its own version. It does nothing with them.
+// Package docs embeds the documentation and openapi.yaml, so that a relay serves the pages of its own version. Pages
+// in docs/lab (measurements and their history) are not embedded.
 //
 // Tested by package handbook, which serves every page.
 package docs
 
 import "embed"
 
-// Files are the pages, their pictures and openapi.yaml, by their path below docs.
+// Files holds the pages, their images and openapi.yaml, by path below docs.
 //
-//go:embed *.md */*.md images/*.png openapi.yaml
+//go:embed *.md brokers/*.md cloud/*.md releases/*.md runbooks/*.md images/*.png openapi.yaml
 var Files embed.FS

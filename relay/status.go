@@ -72,7 +72,7 @@ type Work struct {
 // Trouble lists problems that a person may have to look into.
 type Trouble struct {
 	Broker string `json:"broker"` // ok, or what the sink waits for
-	// Alarms are the unacknowledged ones of the relay that holds the slot; see docs/operations.md.
+	// Alarms are the unacknowledged ones of the relay that holds the slot; see docs/events.md.
 	Alarms        []store.Alarm `json:"alarms"`
 	LastError     string        `json:"last_error,omitempty"`
 	LastErrorAt   *time.Time    `json:"last_error_at,omitempty"`

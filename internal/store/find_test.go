@@ -18,7 +18,7 @@ import (
 const eventID = `(CASE n % 2 WHEN 1 THEN ` + harness.RandomID + ` ELSE ` + harness.OrderedID + ` END)::uuid`
 
 // Where an event is must be told at once, however long the journal is kept. Break it catches: a look at the journal, or
-// at another table, that is not by its index. docs/operations.md has the figures. Seen to fail
+// at another table, that is not by its index. docs/events.md tells what find shows. Seen to fail
 // with the journal's ids compared as text.
 func TestFindIsQuickInALongJournal(t *testing.T) {
 	rows := harness.Count(t, "journal rows to find among")

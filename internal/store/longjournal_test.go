@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A journal of 500 million rows is too much for a night, and for most disks: it is asked for by hand (docs/journal.md).
+// A journal of 500 million rows is too much for a night, and for most disks: it is asked for by hand (docs/lab/journal.md).
 var (
 	longRows  = flag.Int("journal.long", 0, "rows of the long journal, instead of those of the table of scenarios")
 	longIDs   = flag.String("journal.ids", "v7 v4", "ids to weigh long journals with")
@@ -168,7 +168,7 @@ func (w *weighed) weigh(t *testing.T, of work) price {
 
 // What a relay and a person do with the journal costs what it did in the first hour after a week, too. Breaks it
 // catches: a statement that reads the whole journal, or all of its batches; one whose price grows with their number.
-// docs/journal.md has the figures. Seen to fail with batches that are not due read to the last one, and with ids
+// docs/lab/journal.md has the figures. Seen to fail with batches that are not due read to the last one, and with ids
 // compared as text.
 func TestWorkCostsTheSameInALongJournal(t *testing.T) {
 	rows, few := harness.Count(t, "rows of a long journal"), harness.Count(t, "rows of a short journal")

@@ -22,7 +22,7 @@ import (
 )
 
 var (
-	measure     = flag.Bool("journal.measure", false, "measure the shapes of the journal (docs/journal.md)")
+	measure     = flag.Bool("journal.measure", false, "measure the shapes of the journal (docs/lab/journal.md)")
 	measureRows = flag.Int("journal.rows", 2_000_000,
 		"rows in the journal before the measurement; at least 200,000, since a hundredth of them is looked up by thousands")
 )
@@ -86,7 +86,7 @@ func uuidText(b [16]byte) string {
 	return h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:]
 }
 
-// BenchmarkJournalShapes prints the figures of docs/journal.md, each measured once, whatever b.N is.
+// BenchmarkJournalShapes prints the figures of docs/lab/journal.md, each measured once, whatever b.N is.
 func BenchmarkJournalShapes(b *testing.B) {
 	if !*measure {
 		b.Skip("takes minutes: measures only with -journal.measure")

@@ -138,7 +138,7 @@ func TestInitRenewsAViewOfAnotherConfiguration(t *testing.T) {
 // monitoring is one of the page's two queries.
 func monitoring(t *testing.T, name string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/events.md")
 	must(t, "read the page", err)
 	m := regexp.MustCompile("(?s)```sql\n-- " + name + "\n(.*?);\n```").FindSubmatch(page)
 	if m == nil {
@@ -147,7 +147,7 @@ func monitoring(t *testing.T, name string) string {
 	return string(m[1])
 }
 
-// What the page's queries cost while much is pending; docs/operations.md has the figures. Break it catches: a view that
+// What the page's queries cost while much is pending; docs/events.md. Break it catches: a view that
 // takes minutes. Seen to fail with half a millisecond of pg_sleep for each row in the view.
 func TestMonitoringQueriesOverManyRows(t *testing.T) {
 	rows := harness.Count(t, "pending rows of the view")

@@ -9,9 +9,9 @@ const pages = {
   "transaction": "/docs/alerts#cdcoldtransaction",
   "paused": "/docs/operations#pause",
   "not ready": "/docs/operations#problems-that-dont-halt-the-relay",
-  "parked": "/docs/operations#parked-events",
+  "parked": "/docs/events#parked-events",
   "inbox": "/docs/inbox#what-fails",
-  "dead letter": "/docs/operations#dead-letters",
+  "dead letter": "/docs/events#dead-letters",
   "invalid": "/docs/messages#what-a-format-cannot-carry",
 };
 

@@ -141,7 +141,7 @@ func TestLinksLeadToPagesPicturesAndTheRepository(t *testing.T) {
 		{".", "images/a.png", "/docs/images/a.png"},
 		{"runbooks", "../operations.md", "/docs/operations"}, {"runbooks", "column.md", "/docs/runbooks/column"},
 		{".", "../test/simulator/doc.go", repository + "test/simulator/doc.go"},
-		{".", "../README.md", repository + "README.md"},
+		{".", "../README.md", repository + "README.md"}, {".", "lab/a.md", repository + "docs/lab/a.md"},
 		{".", "https://example.org/a.md", "https://example.org/a.md"},
 	} {
 		if got := target(row.link, row.folder); got != row.want {

@@ -82,7 +82,7 @@ func target(link, folder string) string {
 		u.Path = "/docs/"
 	case is && path.Ext(inside) == ".png":
 		u.Path = "/docs/" + inside
-	case is && path.Ext(inside) == ".md":
+	case is && path.Ext(inside) == ".md" && path.Dir(inside) != "lab": // docs/lab is not embedded
 		u.Path = "/docs/" + strings.TrimSuffix(inside, ".md")
 	default:
 		return repository + to

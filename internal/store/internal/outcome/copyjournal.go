@@ -17,7 +17,7 @@ import (
 // unique violation, and writes nothing, when one is.
 //
 // COPY takes a third of the server's time of INSERT … ON CONFLICT and half of its WAL: it fills pages at once, and a
-// conflict clause makes Postgres insert each row tentatively and log once more that it stays. See docs/journal.md.
+// conflict clause makes Postgres insert each row tentatively and log once more that it stays. See docs/lab/journal.md.
 func (s *Writer) copyJournal(ctx context.Context, o *db.Table, source int32, published []record.Published) error {
 	return s.db.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 		c := conn.Conn().PgConn()
