@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // Consumer is a consumer of exchanges, by the queues that it has.
@@ -73,13 +71,12 @@ func (e *MissingError) Fix() string {
 }
 
 // missing looks for what the consumers need, and for the exchange, if there is only one. It changes nothing.
-func (d *Driver) missing(ctx context.Context, conn *amqp.Connection, exchange string) error {
+func (d *Driver) missing(ctx context.Context, conn *connection, exchange string) error {
 	list := partsOf(d.config.Consumers)
 	if only := exchangePart(exchange); exchange != "" && !slices.ContainsFunc(list, only.same) {
 		list = append(list, only)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
-	defer stop()
+	defer conn.endWith(ctx)()
 	missing := &MissingError{Consumers: len(d.config.Consumers) > 0}
 	for i := range list {
 		p := &list[i]

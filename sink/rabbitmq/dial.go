@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -17,8 +18,43 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
+// closePatience bounds how long the server may take to answer that a connection is to be closed.
+const closePatience = time.Second
+
+// connection is one connection to the server, which can always be closed in time.
+type connection struct {
+	*amqp.Connection
+	socket net.Conn
+	ending sync.Once
+}
+
+// end closes the connection within closePatience and some. Concurrent calls return when it is closed: the client's own
+// Close returns at once if another one has begun. The client's deadline alone is not a bound: a server with an
+// alarm of memory or disk reads nothing and sends heartbeats, and each of them moves the deadline.
+func (c *connection) end() {
+	c.ending.Do(func() {
+		cut := time.AfterFunc(closePatience, func() { _ = c.socket.Close() })
+		defer cut.Stop()
+		_ = c.CloseDeadline(time.Now().Add(closePatience))
+	})
+}
+
+// endWith closes the connection when ctx ends. release takes that back, or waits for a close that has begun.
+func (c *connection) endWith(ctx context.Context) (release func()) {
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		c.end()
+	})
+	return func() {
+		if !stop() {
+			<-ended
+		}
+	}
+}
+
 // dial connects once.
-func (c Config) dial() (*amqp.Connection, error) {
+func (c Config) dial() (*connection, error) {
 	uri, err := amqp.ParseURI(c.URL)
 	if err != nil {
 		return nil, &trouble{sink.ConfigurationTrouble, fmt.Errorf("read the URL of RabbitMQ: %w", err)}
@@ -34,17 +70,17 @@ func (c Config) dial() (*amqp.Connection, error) {
 	opened.files.ServerName = uri.ServerName
 	config := amqp.Config{
 		Heartbeat: c.RequestTimeout, Locale: "en_US", Properties: amqp.Table{"connection_name": c.Name},
-		Dial: guarded(opened.plain),
+		Dial: opened.keep(guarded(opened.plain)),
 	}
 	if uri.Scheme == schemeTLS { // the client would not say what the server said by TLS
-		uri.Scheme, config.Dial = scheme, guarded(opened.secured)
+		uri.Scheme, config.Dial = scheme, opened.keep(guarded(opened.secured))
 	}
 	if slices.ContainsFunc(uri.AuthMechanism, func(m string) bool { return strings.EqualFold(m, "external") }) {
 		config.SASL = []amqp.Authentication{&amqp.ExternalAuth{}}
 	}
 	conn, err := amqp.DialConfig(uri.String(), config)
 	if err == nil {
-		return conn, nil
+		return &connection{Connection: conn, socket: opened.socket}, nil
 	}
 	return nil, opened.blame(err)
 }
@@ -61,6 +97,16 @@ type opener struct {
 	host   string
 	files  certs.Files
 	conn   *certs.Conn
+	socket net.Conn // as the client has it
+}
+
+// keep remembers the socket that dial opens.
+func (o *opener) keep(dial func(network, address string) (net.Conn, error)) func(string, string) (net.Conn, error) {
+	return func(network, address string) (net.Conn, error) {
+		conn, err := dial(network, address)
+		o.socket = conn
+		return conn, err
+	}
 }
 
 // plain connects, with a deadline for the handshake, which the client lifts.

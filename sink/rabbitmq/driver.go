@@ -64,7 +64,7 @@ type Driver struct {
 	queues     watcher
 
 	mu         sync.Mutex // guards what follows
-	connection *amqp.Connection
+	connection *connection
 	blocked    *atomic.Bool // of connection
 }
 
@@ -109,7 +109,7 @@ func (d *Driver) Close() error {
 	d.connection = nil
 	d.mu.Unlock()
 	if c != nil {
-		_ = c.CloseDeadline(time.Now().Add(time.Second)) // nothing is out any more
+		c.end() // nothing is in flight any more
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func (d *Driver) keepConnected() {
 }
 
 // connect gives the open connection, or a new one, and whether the server blocks publishers on it.
-func (d *Driver) connect(ctx context.Context) (*amqp.Connection, *atomic.Bool, error) {
+func (d *Driver) connect(ctx context.Context) (*connection, *atomic.Bool, error) {
 	select {
 	case <-d.dialing:
 	case <-ctx.Done():

@@ -214,7 +214,7 @@ func (e *exchange) open(ctx context.Context) error {
 		return err
 	}
 	// A server with an alarm of memory or disk does not read, and the client waits for its answer without an end.
-	defer context.AfterFunc(ctx, func() { _ = c.CloseDeadline(time.Now().Add(time.Second)) })()
+	defer c.endWith(ctx)()
 	ch, err := c.Channel()
 	if err != nil {
 		return &trouble{sink.ClusterTrouble, fmt.Errorf("open a channel: %w", err)}

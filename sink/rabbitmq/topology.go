@@ -94,8 +94,7 @@ func (d *Driver) create(ctx context.Context, list []Part, dryRun bool) ([]Part, 
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
-	defer stop()
+	defer conn.endWith(ctx)()
 	different := &DifferentError{}
 	for i := range list {
 		err := list[i].look(conn)
@@ -144,7 +143,7 @@ func advice(err error) string {
 }
 
 // look finds out whether the part is there, and as it would be made.
-func (p *Part) look(conn *amqp.Connection) error {
+func (p *Part) look(conn *connection) error {
 	if err := p.find(conn); err != nil || !p.Exists {
 		return err
 	}
@@ -153,7 +152,7 @@ func (p *Part) look(conn *amqp.Connection) error {
 
 // find finds out whether the part is there, whatever its settings are, which takes no right. What is missing is an
 // error to RabbitMQ, which closes the channel, so each question has its own.
-func (p *Part) find(conn *amqp.Connection) error {
+func (p *Part) find(conn *connection) error {
 	err := onChannel(conn, func(c *amqp.Channel) error {
 		if p.Kind == "exchange" {
 			return c.ExchangeDeclarePassive(p.Name, p.Type, true, false, false, false, nil)
@@ -170,7 +169,7 @@ func (p *Part) find(conn *amqp.Connection) error {
 }
 
 // declare makes the part, or compares it with what is there.
-func (p *Part) declare(conn *amqp.Connection) error {
+func (p *Part) declare(conn *connection) error {
 	return onChannel(conn, func(c *amqp.Channel) error {
 		if p.Kind == "exchange" {
 			return c.ExchangeDeclare(p.Name, p.Type, true, false, false, false, nil)
@@ -182,7 +181,7 @@ func (p *Part) declare(conn *amqp.Connection) error {
 	})
 }
 
-func onChannel(conn *amqp.Connection, do func(*amqp.Channel) error) error {
+func onChannel(conn *connection, do func(*amqp.Channel) error) error {
 	c, err := conn.Channel()
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ const (
 type watcher struct {
 	driver *Driver
 	begin  sync.Once
-	conn   *amqp.Connection // of the goroutine that watches
+	conn   *connection // of the goroutine that watches
 
 	mu   sync.Mutex           // guards what follows
 	seen map[string]queueLook // by queue
@@ -98,7 +98,7 @@ func (c Consumer) retryQueues() (names []string) {
 func (w *watcher) run() {
 	defer func() {
 		if w.conn != nil {
-			_ = w.conn.CloseDeadline(time.Now().Add(time.Second))
+			w.conn.end()
 		}
 	}()
 	pause := time.NewTicker(watchEvery)
@@ -125,8 +125,7 @@ func (w *watcher) look(ctx context.Context) {
 		w.conn = conn
 	}
 	// A queue without a leader does not answer.
-	stop := context.AfterFunc(ctx, func() { _ = w.conn.CloseDeadline(time.Now().Add(time.Second)) })
-	defer stop()
+	defer w.conn.endWith(ctx)()
 	for _, c := range w.driver.config.Consumers {
 		for _, name := range append([]string{c.Name, c.DeadLetters}, c.retryQueues()...) {
 			if !w.ask(name) {
