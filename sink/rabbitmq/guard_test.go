@@ -90,7 +90,10 @@ func publish(t testing.TB, said map[[4]byte][]byte) error {
 			fate, err = channel.PublishWithDeferredConfirmWithContext(t.Context(), "x", "k", true, false, amqp.Publishing{})
 		}
 		if err == nil {
-			_, err = fate.WaitContext(t.Context())
+			var acked bool
+			if acked, err = fate.WaitContext(t.Context()); err == nil && !acked {
+				err = errors.New("not confirmed") // the client ends the wait so when its connection ends
+			}
 		}
 		done <- err
 	}()
