@@ -199,7 +199,7 @@ func (p *parked) wantInTopic(f Fixture, topic string) {
 // results waits for results and settles those that were published.
 func (b *bench) results() []*sink.Record {
 	b.t.Helper()
-	some, err := b.Results(b.context, nil)
+	some, err := b.next()
 	if err != nil {
 		b.t.Fatalf("results: %v; troubles %+v, status %+v", err, b.Troubles(), b.Status())
 	}
@@ -245,9 +245,8 @@ func (b *bench) awaitTrouble(topic string) {
 
 func (b *bench) pause(what string) {
 	b.t.Helper()
-	select {
-	case <-time.After(poll):
-	case <-b.context.Done():
+	time.Sleep(poll)
+	if b.pauses++; b.pauses > int(patience/poll) {
 		b.t.Fatalf("wait for %s: troubles %+v, status %+v", what, b.Troubles(), b.Status())
 	}
 }
