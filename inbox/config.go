@@ -78,12 +78,13 @@ type Retry struct {
 	OnDead         OnDead          // default Continue
 }
 
-// Config is a consumer's. Name, Brokers and Topics must be set; the zero value of the rest is its default.
+// Config is a consumer's. Name must be set, and Brokers and Topics, or Source; the zero value of the rest is its default.
 type Config struct {
 	Name    string // of the consumer: its group in Kafka, and its rows in the inbox
 	Group   string // of Kafka, when it is to be another one than Name
 	Brokers []string
 	Topics  []string
+	Source  Source // another broker than Kafka, in the place of Brokers and Topics
 
 	Schema        string // where the inbox's tables are; default public
 	SkipMigration bool   // the tables are there: made by an earlier start with more rights
@@ -163,10 +164,14 @@ func (c Config) complete(connections int) (Config, error) {
 		}
 	}
 	need(c.Name != "", "Name is empty: it names the consumer's rows, and never changes")
-	need(len(c.Brokers) > 0, "Brokers is empty: name the brokers as host:port")
-	need(!slices.Contains(c.Brokers, ""), "Brokers has an empty name")
-	need(len(c.Topics) > 0, "Topics is empty: name the topics to consume")
-	need(!slices.Contains(c.Topics, ""), "Topics has an empty name")
+	if c.Source != nil {
+		problems = append(problems, c.sourceProblems()...)
+	} else {
+		need(len(c.Brokers) > 0, "Brokers is empty: name the brokers as host:port")
+		need(!slices.Contains(c.Brokers, ""), "Brokers has an empty name")
+		need(len(c.Topics) > 0, "Topics is empty: name the topics to consume")
+		need(!slices.Contains(c.Topics, ""), "Topics has an empty name")
+	}
 	need(c.Start <= Committed, fmt.Sprintf("Start is %d, want Earliest or Committed", c.Start))
 	need(c.Unknown <= Dead, fmt.Sprintf("Unknown is %d, want Ignore or Dead", c.Unknown))
 	need(c.Retry.OnDead <= Hold, fmt.Sprintf("Retry.OnDead is %d, want Continue or Hold", c.Retry.OnDead))
@@ -208,6 +213,22 @@ func (c Config) complete(connections int) (Config, error) {
 		return c, fmt.Errorf("inbox: configuration: %w", errors.Join(problems...))
 	}
 	return c, nil
+}
+
+// sourceProblems checks the source, and that nothing is set beside it that only Kafka has.
+func (c Config) sourceProblems() (problems []error) {
+	if err := c.Source.Problem(); err != nil {
+		problems = append(problems, fmt.Errorf("Source: %w", err))
+	}
+	for name, set := range map[string]bool{"Group": c.Group != "", "Brokers": len(c.Brokers) > 0,
+		"Topics": len(c.Topics) > 0, "Client": len(c.Client) > 0, "Start": c.Start != Earliest,
+		"ConsumerProtocol": c.ConsumerProtocol, "InstanceID": c.InstanceID != "",
+	} {
+		if set {
+			problems = append(problems, fmt.Errorf("%s is Kafka's, and Source is another broker: set one of them", name))
+		}
+	}
+	return problems
 }
 
 func (r Retry) complete() Retry {

@@ -19,14 +19,14 @@ import (
 
 // inquire asks the brokers what nothing else tells: whether the topics are there, where their logs start and end, and
 // who is in the group.
-func (s *session) inquire(ctx context.Context) {
+func (k *kafka) inquire(ctx context.Context) {
 	tick := time.NewTicker(askEvery)
 	defer tick.Stop()
 	for {
-		s.try(ctx, "looking for the topics", s.found)
-		s.try(ctx, "asking for the bounds of the partitions", s.bounds)
-		s.try(ctx, "being a member of the group", s.joined)
-		s.try(ctx, "being alone in the group", s.sole)
+		k.try(ctx, "looking for the topics", k.found)
+		k.try(ctx, "asking for the bounds of the partitions", k.bounds)
+		k.try(ctx, "being a member of the group", k.joined)
+		k.try(ctx, "being alone in the group", k.sole)
 		select {
 		case <-ctx.Done():
 			return
@@ -36,41 +36,41 @@ func (s *session) inquire(ctx context.Context) {
 }
 
 // found returns an error that names the topics that do not exist, or why the brokers do not answer.
-func (s *session) found(ctx context.Context) error {
-	names := s.names()
+func (k *kafka) found(ctx context.Context) error {
+	names := k.names()
 	if len(names) == 0 {
 		return nil
 	}
-	ids, err := s.topics(ctx, names)
+	ids, err := k.topics(ctx, names)
 	for topic, id := range ids {
-		if assigned := s.topicID(topic); assigned != "" && assigned != id {
-			s.fail(fmt.Errorf("topic %s: %w", topic, errTopic))
+		if assigned := k.topicID(topic); assigned != "" && assigned != id {
+			k.fail(fmt.Errorf("topic %s: %w", topic, errTopic))
 		}
 	}
 	return err
 }
 
 // names are the topics by name: where the client takes them as patterns, those of which it has had partitions.
-func (s *session) names() []string {
-	if pattern, _ := s.client.OptValue(kgo.ConsumeRegex).(bool); !pattern {
-		return s.c.config.Topics
+func (k *kafka) names() []string {
+	if pattern, _ := k.client.OptValue(kgo.ConsumeRegex).(bool); !pattern {
+		return k.c.config.Topics
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.topicIDs))
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Collect(maps.Keys(k.topicIDs))
 }
 
 // topics asks for the ids of topics: one that was created again has another.
-func (s *session) topics(ctx context.Context, names []string) (map[string]string, error) {
+func (k *kafka) topics(ctx context.Context, names []string) (map[string]string, error) {
 	request := kmsg.NewPtrMetadataRequest()
 	for _, topic := range names {
 		t := kmsg.NewMetadataRequestTopic()
 		t.Topic = kmsg.StringPtr(topic)
 		request.Topics = append(request.Topics, t)
 	}
-	answer, err := request.RequestWith(ctx, s.client)
+	answer, err := request.RequestWith(ctx, k.client)
 	if err != nil {
-		return nil, fmt.Errorf("ask brokers %s for topics %s: %w", strings.Join(s.c.config.Brokers, ", "),
+		return nil, fmt.Errorf("ask brokers %s for topics %s: %w", strings.Join(k.c.config.Brokers, ", "),
 			strings.Join(names, ", "), err)
 	}
 	var failed error
@@ -92,31 +92,31 @@ func (s *session) topicID(topic string) string {
 }
 
 // joined returns an error while the process is not a member of its group, for longer than that takes.
-func (s *session) joined(context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.refused != nil && s.refusedAt.After(s.heartbeat) {
-		return s.refused
+func (k *kafka) joined(context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.refused != nil && k.refusedAt.After(k.heartbeat) {
+		return k.refused
 	}
-	since := s.heartbeat
+	since := k.heartbeat
 	if since.IsZero() {
-		since = s.began
+		since = k.began
 	}
-	if silent := time.Since(since); silent > s.timeout {
+	if silent := time.Since(since); silent > k.timeout {
 		return fmt.Errorf("group %s has not answered for %v: are the brokers there, is the topic, may the login read the "+
-			"group?", s.c.config.Group, silent.Round(time.Second))
+			"group?", k.c.config.Group, silent.Round(time.Second))
 	}
 	return nil
 }
 
 // refuse notes that the group did not take this process in.
-func (s *session) refuse(err error) {
-	err = fmt.Errorf("group %s: %w", s.c.config.Group, err)
-	s.mu.Lock()
-	s.refused, s.refusedAt = err, time.Now()
-	s.mu.Unlock()
-	if !s.c.setDown("being a member of the group", err) {
-		s.c.config.Log.Error("inbox: joining the group", "consumer", s.c.config.Name, "error", err)
+func (k *kafka) refuse(err error) {
+	err = fmt.Errorf("group %s: %w", k.c.config.Group, err)
+	k.mu.Lock()
+	k.refused, k.refusedAt = err, time.Now()
+	k.mu.Unlock()
+	if !k.c.setDown("being a member of the group", err) {
+		k.c.config.Log.Error("inbox: joining the group", "consumer", k.c.config.Name, "error", err)
 	}
 }
 
@@ -129,10 +129,10 @@ var errShared = errors.New("the group has processes of another consumer, too, an
 
 // sole returns an error while another consumer has partitions of these topics in the group. What is seen once may be of
 // the time before a rebalance.
-func (s *session) sole(ctx context.Context) error {
+func (k *kafka) sole(ctx context.Context) error {
 	request := kmsg.NewPtrOffsetFetchRequest()
-	request.Group = s.c.config.Group
-	answer, err := request.RequestWith(ctx, s.client)
+	request.Group = k.c.config.Group
+	answer, err := request.RequestWith(ctx, k.client)
 	if err == nil {
 		err = kerr.ErrorForCode(answer.ErrorCode)
 	}
@@ -140,9 +140,9 @@ func (s *session) sole(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("ask for the offsets of group %s: %w", s.c.config.Group, err)
+		return fmt.Errorf("ask for the offsets of group %s: %w", k.c.config.Group, err)
 	}
-	mine, others, names := set(s.engine.Places()), map[lanes.Place]string{}, s.names()
+	mine, others, names := set(k.engine.Places()), map[lanes.Place]string{}, k.names()
 	for _, t := range answer.Topics {
 		if !slices.Contains(names, t.Topic) {
 			continue
@@ -153,17 +153,17 @@ func (s *session) sole(ctx context.Context) error {
 			}
 			at := lanes.Place{Topic: t.Topic, Partition: p.Partition}
 			name, marked := strings.CutPrefix(*p.Metadata, nameMark)
-			if marked && name != mark(s.c.config.Name) && !mine[at] {
+			if marked && name != mark(k.c.config.Name) && !mine[at] {
 				others[at] = name
 			}
 		}
 	}
-	before := s.others
-	s.others = others
+	before := k.others
+	k.others = others
 	for at, name := range others {
 		if before[at] == name {
 			return fmt.Errorf("topic %s, partition %d of group %s belongs to consumer %s: %w", at.Topic, at.Partition,
-				s.c.config.Group, name, errShared)
+				k.c.config.Group, name, errShared)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -21,7 +22,6 @@ const (
 	pollMost     = 2_000
 	pollPaused   = 10 * time.Millisecond // how long a poll waits while partitions are paused
 	rebalanceEnd = 5 * time.Second       // before the group's patience ends, what runs is cut off
-	kafkaTimeout = 10 * time.Second
 	firstWait    = 3 * time.Second
 	askEvery     = 5 * time.Second
 
@@ -31,8 +31,33 @@ const (
 	fetchWait = 100 * time.Millisecond
 )
 
-func (s *session) dial() error {
-	config := s.c.config
+// kafka is the feed of a Kafka group. What its callbacks and requests note is guarded by the session's mu.
+type kafka struct {
+	*session
+	client *kgo.Client            // kept by a hook: see hooks.OnNewClient
+	others map[lanes.Place]string // partitions that another consumer of the group has; inquire's
+
+	refused   error     // why the group did not take the process in, last
+	refusedAt time.Time // and when
+	doubtful  bool      // the last answer may be that the membership is over
+}
+
+func (k *kafka) system() string { return "kafka" }
+
+// run feeds the engine and asks the brokers, until the context ends.
+func (k *kafka) run(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, do := range []func(context.Context){k.poll, k.inquire, k.warnOfRetention, k.askTimeout} {
+		all.Go(func() { do(ctx) })
+	}
+	all.Wait()
+}
+
+// leave ends the membership.
+func (k *kafka) leave() { k.client.CloseAllowingRebalance() }
+
+func (k *kafka) dial() error {
+	config := k.c.config
 	options := []kgo.Opt{
 		kgo.SeedBrokers(config.Brokers...), kgo.ConsumerGroup(config.Group), kgo.ConsumeTopics(config.Topics...),
 		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(),
@@ -41,9 +66,9 @@ func (s *session) dial() error {
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(fetchWait),
 		kgo.RebalanceTimeout(rebalanceTimeout), kgo.SessionTimeout(sessionTimeout),
-		kgo.AdjustFetchOffsetsFn(s.assigned),
-		kgo.OnPartitionsRevoked(s.revoked), kgo.OnPartitionsLost(s.lost),
-		kgo.WithHooks(&hooks{s}), kgo.ClientID("cdc-relay-inbox"),
+		kgo.AdjustFetchOffsetsFn(k.assigned),
+		kgo.OnPartitionsRevoked(k.revoked), kgo.OnPartitionsLost(k.lost),
+		kgo.WithHooks(&hooks{k}), kgo.ClientID("cdc-relay-inbox"),
 	}
 	if config.ConsumerProtocol {
 		options = append(options, kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
@@ -54,42 +79,43 @@ func (s *session) dial() error {
 	if _, err := kgo.NewClient(append(options, config.Client...)...); err != nil {
 		return fmt.Errorf("inbox: make a Kafka client: %w", err)
 	}
+	k.learnTimeout()
 	return nil
 }
 
 // hooks are the client's calls that are none of the group's.
-type hooks struct{ s *session }
+type hooks struct{ k *kafka }
 
 // OnNewClient keeps the client before it joins the group: NewClient can return after the first partitions are assigned.
-func (h *hooks) OnNewClient(client *kgo.Client) { h.s.client = client }
+func (h *hooks) OnNewClient(client *kgo.Client) { h.k.client = client }
 
 // OnBrokerE2E notes when a request was sent that the group's coordinator has answered: a process that was frozen reads
 // old answers when it thaws.
 func (h *hooks) OnBrokerE2E(_ kgo.BrokerMetadata, key int16, e2e kgo.BrokerE2E) {
 	if e2e.Err() == nil {
-		h.s.answered(key, time.Now().Add(-e2e.DurationE2E()))
+		h.k.answered(key, time.Now().Add(-e2e.DurationE2E()))
 	}
 }
 
 // poll feeds the engine. Between a poll and its end no rebalance happens, so records come to the assignment that they
 // were fetched for.
-func (s *session) poll(ctx context.Context) {
+func (k *kafka) poll(ctx context.Context) {
 	for ctx.Err() == nil {
-		paused := s.engine.Pressure(
-			func(full []lanes.Place) { s.client.PauseFetchPartitions(byTopic(full)) },
-			func(free []lanes.Place) { s.client.ResumeFetchPartitions(byTopic(free)) })
+		paused := k.engine.Pressure(
+			func(full []lanes.Place) { k.client.PauseFetchPartitions(byTopic(full)) },
+			func(free []lanes.Place) { k.client.ResumeFetchPartitions(byTopic(free)) })
 		polling, cancel := ctx, context.CancelFunc(func() {})
 		if paused > 0 {
 			polling, cancel = context.WithTimeout(ctx, pollPaused)
 		}
-		fetches := s.client.PollRecords(polling, pollMost)
+		fetches := k.client.PollRecords(polling, pollMost)
 		cancel()
 		if fetches.IsClientClosed() {
 			return
 		}
-		fetches.EachError(s.fetchFailed)
-		fetches.EachPartition(s.fed)
-		s.client.AllowRebalance()
+		fetches.EachError(k.fetchFailed)
+		fetches.EachPartition(k.fed)
+		k.client.AllowRebalance()
 	}
 }
 
@@ -113,27 +139,27 @@ func places(m map[string][]int32) []lanes.Place {
 
 // assigned is called between the fetch of the group's offsets and the first record: the one place where a partition
 // begins. Offsets first, then parked lanes, then records.
-func (s *session) assigned(
+func (k *kafka) assigned(
 	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
 ) (map[string]map[int32]kgo.Offset, error) {
 	if len(offsets) == 0 {
 		return offsets, nil
 	}
-	s.c.metric(func(m Metrics) { m.Rebalanced("assigned") })
+	k.c.metric(func(m Metrics) { m.Rebalanced("assigned") })
 	pause := firstPause
 	for {
-		adjusted, err := s.assign(ctx, offsets)
+		adjusted, err := k.assign(ctx, offsets)
 		if err == nil || errors.Is(err, ledger.ErrSetBack) {
 			if err != nil {
-				s.fail(err)
+				k.fail(err)
 			}
 			return adjusted, err
 		}
-		s.c.config.Log.Warn("inbox: reading where partitions begin", "consumer", s.c.config.Name, "error", err)
+		k.c.config.Log.Warn("inbox: reading where partitions begin", "consumer", k.c.config.Name, "error", err)
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-s.hard.Done():
+		case <-k.hard.Done():
 			return nil, err
 		case <-time.After(pause):
 			pause = min(2*pause, time.Second)
@@ -141,24 +167,24 @@ func (s *session) assigned(
 	}
 }
 
-func (s *session) assign(
+func (k *kafka) assign(
 	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
 ) (map[string]map[int32]kgo.Offset, error) {
-	ids, err := s.topics(ctx, slices.Collect(maps.Keys(offsets)))
+	ids, err := k.topics(ctx, slices.Collect(maps.Keys(offsets)))
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	maps.Copy(s.topicIDs, ids)
-	s.mu.Unlock()
-	first := s.firstOffsets(ctx, offsets)
+	k.mu.Lock()
+	maps.Copy(k.topicIDs, ids)
+	k.mu.Unlock()
+	first := k.firstOffsets(ctx, offsets)
 	var partitions []ledger.Partition
 	var all []ledger.Place
 	for topic, of := range offsets {
 		for number, offset := range of {
 			p := ledger.Partition{Place: ledger.Place{Topic: topic, Partition: number}, TopicID: ids[topic],
 				Next: first[lanes.Place{Topic: topic, Partition: number}]}
-			if committed := offset.EpochOffset().Offset; committed > 0 && s.c.config.Start == Committed {
+			if committed := offset.EpochOffset().Offset; committed > 0 && k.c.config.Start == Committed {
 				p.Next = committed
 			}
 			partitions, all = append(partitions, p), append(all, p.Place)
@@ -167,18 +193,13 @@ func (s *session) assign(
 	slices.SortFunc(partitions, func(a, b ledger.Partition) int { // so that two members lock rows in one order
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
 	})
-	starts, err := s.ledger.Starts(ctx, s.holder, partitions)
+	starts, err := k.ledger.Starts(ctx, k.holder, partitions)
 	if err != nil {
 		return nil, err
 	}
-	parked, err := s.ledger.ParkedLanes(ctx, all)
+	names, err := k.parkedLanes(ctx, all)
 	if err != nil {
 		return nil, err
-	}
-	names := map[lanes.Place][]lanes.Name{}
-	for _, ref := range parked {
-		at := lanes.Place(ref.Place)
-		names[at] = append(names[at], lanes.Name(ref.Lane))
 	}
 	adjusted := make(map[string]map[int32]kgo.Offset, len(offsets))
 	for _, p := range partitions {
@@ -193,18 +214,20 @@ func (s *session) assign(
 			wrote = starts[p.Place].Next
 		}
 		if former := starts[p.Place].Former; former > 0 {
-			s.remade(at, starts[p.Place].FormerID, former)
+			k.remade(at, starts[p.Place].FormerID, former)
 		}
-		s.lostRecords(at, 0)
+		k.lostRecords(at, 0)
 		_, listed := first[at]
-		s.begin(at, next, wrote, names[at], starts[p.Place].Unclean, next == 0 && !listed && !starts[p.Place].Known)
+		k.begin(at, next, wrote, names[at], starts[p.Place].Unclean, next == 0 && !listed && !starts[p.Place].Known)
+		// A pause outlives an assignment.
+		k.client.ResumeFetchPartitions(map[string][]int32{at.Topic: {at.Partition}})
 	}
 	return adjusted, nil
 }
 
 // firstOffsets asks where the partitions' logs start: a consumer that has never read them begins there, and has lost
 // nothing of what was deleted before. Those that a broker does not tell are missing in the answer.
-func (s *session) firstOffsets(
+func (k *kafka) firstOffsets(
 	ctx context.Context, offsets map[string]map[int32]kgo.Offset,
 ) map[lanes.Place]int64 {
 	ctx, cancel := context.WithTimeout(ctx, firstWait)
@@ -215,9 +238,9 @@ func (s *session) firstOffsets(
 			all = append(all, lanes.Place{Topic: topic, Partition: number})
 		}
 	}
-	first, err := s.listed(ctx, all, earliest)
+	first, err := k.listed(ctx, all, earliest)
 	if err != nil {
-		s.c.config.Log.Debug("inbox: asking where partitions start", "consumer", s.c.config.Name, "error", err)
+		k.c.config.Log.Debug("inbox: asking where partitions start", "consumer", k.c.config.Name, "error", err)
 	}
 	return first
 }
@@ -234,92 +257,42 @@ func lower(start ledger.Start, first int64, group kgo.Offset) int64 {
 	return start.Next
 }
 
-// begin begins a partition. startless: it was never read, and where its log starts is not known.
-func (s *session) begin(at lanes.Place, next, wrote int64, parked []lanes.Name, unclean, startless bool) {
-	s.mu.Lock()
-	delete(s.careful, at)
-	s.wrote[at] = wrote
-	delete(s.gone, at)
-	delete(s.told, at)
-	if delete(s.startless, at); startless {
-		s.startless[at] = true
-	}
-	if unclean {
-		// What was in flight when the process died is among the first new events that its memory can have held.
-		s.careful[at] = &caution{left: s.c.config.MaxEvents}
-	}
-	s.mu.Unlock()
-	s.engine.Assign(at, next, parked)
-	s.client.ResumeFetchPartitions(map[string][]int32{at.Topic: {at.Partition}}) // a pause outlives an assignment
-}
-
 // revoked hands partitions over in good order: what runs may end, then their offsets are noted.
-func (s *session) revoked(_ context.Context, _ *kgo.Client, m map[string][]int32) {
-	if len(m) == 0 || s.isClosing() {
+func (k *kafka) revoked(_ context.Context, _ *kgo.Client, m map[string][]int32) {
+	if len(m) == 0 || k.isClosing() {
 		return
 	}
-	s.c.metric(func(m Metrics) { m.Rebalanced("revoked") })
-	gone := places(m)
-	patience := time.NewTimer(rebalanceTimeout - rebalanceEnd)
-	defer patience.Stop()
-	for _, idle := range s.engine.Revoke(gone, s.gapTime()) {
-		select {
-		case <-idle:
-			continue
-		case <-patience.C:
-			patience.Reset(0)
-		}
-		s.cancelOf(set(gone), errLost)
-		select {
-		case <-idle: // a transaction that is cut off ends at once
-		case <-time.After(stuckWait):
-			s.abandonOf(set(gone))
-		}
-	}
-	ctx, cancel := context.WithTimeout(s.hard, kafkaTimeout)
-	defer cancel()
-	if err := s.release(ctx, gone); err != nil {
-		s.c.config.Log.Warn("inbox: noting the offsets of revoked partitions", "consumer", s.c.config.Name, "error", err)
-	}
-	s.engine.Drop(gone)
+	k.c.metric(func(m Metrics) { m.Rebalanced("revoked") })
+	k.handOver(places(m), rebalanceTimeout-rebalanceEnd)
 }
 
 // lost drops partitions that others may have already: what runs is cut off, and none of it counts.
-func (s *session) lost(_ context.Context, _ *kgo.Client, m map[string][]int32) {
-	if len(m) == 0 || s.isClosing() {
+func (k *kafka) lost(_ context.Context, _ *kgo.Client, m map[string][]int32) {
+	if len(m) == 0 || k.isClosing() {
 		return
 	}
-	s.c.metric(func(m Metrics) { m.Rebalanced("lost") })
-	gone := places(m)
-	s.engine.Drop(gone)
-	s.cancelOf(set(gone), errLost)
+	k.c.metric(func(m Metrics) { m.Rebalanced("lost") })
+	k.lose(places(m))
 }
 
-func (s *session) isClosing() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closing
-}
-
-func set(all []lanes.Place) map[lanes.Place]bool {
-	m := make(map[lanes.Place]bool, len(all))
-	for _, p := range all {
-		m[p] = true
+// tell commits to Kafka, which takes it from any member for any partition: see docs/inbox.md.
+func (k *kafka) tell(ctx context.Context, next map[lanes.Place]int64) (err error) {
+	offsets := map[string]map[int32]kgo.EpochOffset{}
+	for at, offset := range next {
+		if offsets[at.Topic] == nil {
+			offsets[at.Topic] = map[int32]kgo.EpochOffset{}
+		}
+		offsets[at.Topic][at.Partition] = kgo.EpochOffset{Epoch: -1, Offset: offset}
 	}
-	return m
-}
-
-// commit tells Kafka, which takes it from any member for any partition: see docs/inbox.md.
-func (s *session) commit(ctx context.Context, offsets map[string]map[int32]kgo.EpochOffset) (err error) {
 	ctx = kgo.PreCommitFnContext(ctx, func(request *kmsg.OffsetCommitRequest) error {
 		for _, t := range request.Topics {
 			for i := range t.Partitions {
-				t.Partitions[i].Metadata = kmsg.StringPtr(nameMark + mark(s.c.config.Name))
+				t.Partitions[i].Metadata = kmsg.StringPtr(nameMark + mark(k.c.config.Name))
 			}
 		}
 		return nil
 	})
-	s.client.CommitOffsetsSync(ctx, offsets,
+	k.client.CommitOffsetsSync(ctx, offsets,
 		func(_ *kgo.Client, _ *kmsg.OffsetCommitRequest, answer *kmsg.OffsetCommitResponse, failed error) {
 			if err = failed; failed != nil {
 				return

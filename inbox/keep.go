@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/twmb/franz-go/pkg/kgo"
-
 	"github.com/cdc-relay/cdc-relay/inbox/internal/lanes"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/ledger"
 )
@@ -54,7 +52,7 @@ func (s *session) keep(ctx context.Context) {
 }
 
 func (s *session) try(ctx context.Context, what string, do func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(ctx, kafkaTimeout)
+	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	err := do(ctx)
 	if errors.Is(err, ledger.ErrSetBack) {
@@ -92,11 +90,11 @@ func (s *session) due(ctx context.Context) error {
 // nothing has changed.
 func (s *session) note(ctx context.Context) error { return s.noteThese(ctx, s.engine.Progress()) }
 
-// noteThese writes to the database first, for a start takes the lower of its offsets and Kafka's. Kafka is told of
+// noteThese writes to the database first, for a start takes the lower of its offsets and Kafka's. The broker is told of
 // those that differ from what was noted.
 func (s *session) noteThese(ctx context.Context, progress []lanes.Progress) error {
 	var partitions []ledger.Partition
-	offsets := map[string]map[int32]kgo.EpochOffset{}
+	offsets := map[lanes.Place]int64{}
 	s.mu.Lock()
 	for _, p := range progress {
 		wrote, begun := s.wrote[p.Place]
@@ -109,10 +107,7 @@ func (s *session) noteThese(ctx context.Context, progress []lanes.Progress) erro
 		if before, there := s.told[p.Place]; there && before == p.Next {
 			continue
 		}
-		if offsets[p.Place.Topic] == nil {
-			offsets[p.Place.Topic] = map[int32]kgo.EpochOffset{}
-		}
-		offsets[p.Place.Topic][p.Place.Partition] = kgo.EpochOffset{Epoch: -1, Offset: p.Next}
+		offsets[p.Place] = p.Next
 	}
 	s.mu.Unlock()
 	if len(partitions) == 0 {
@@ -131,7 +126,7 @@ func (s *session) noteThese(ctx context.Context, progress []lanes.Progress) erro
 	if len(offsets) == 0 {
 		return nil
 	}
-	if err := s.commit(ctx, offsets); err != nil {
+	if err := s.feed.tell(ctx, offsets); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -86,22 +86,22 @@ func (s *session) remade(at lanes.Place, formerID string, next int64) {
 const latest, earliest = -1, -2 // of a log, as ListOffsets names them
 
 // bounds asks where the partitions' logs start and end.
-func (s *session) bounds(ctx context.Context) error {
-	places := s.engine.Places()
-	starts, err := s.listed(ctx, places, earliest)
+func (k *kafka) bounds(ctx context.Context) error {
+	places := k.engine.Places()
+	starts, err := k.listed(ctx, places, earliest)
 	for at, start := range starts {
-		s.starts(at, start)
+		k.starts(at, start)
 	}
-	ends, failed := s.listed(ctx, places, latest)
+	ends, failed := k.listed(ctx, places, latest)
 	for at, end := range ends {
-		s.ended(at, end)
-		s.engine.End(at, end)
+		k.ended(at, end)
+		k.engine.End(at, end)
 	}
 	return errors.Join(err, failed)
 }
 
 // listed asks for an offset of each partition. With an error it returns those that were answered.
-func (s *session) listed(ctx context.Context, places []lanes.Place, which int64) (map[lanes.Place]int64, error) {
+func (k *kafka) listed(ctx context.Context, places []lanes.Place, which int64) (map[lanes.Place]int64, error) {
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.ReplicaID = -1
 	for topic, partitions := range byTopic(places) {
@@ -117,7 +117,7 @@ func (s *session) listed(ctx context.Context, places []lanes.Place, which int64)
 	if len(request.Topics) == 0 {
 		return nil, nil
 	}
-	answer, err := request.RequestWith(ctx, s.client)
+	answer, err := request.RequestWith(ctx, k.client)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the bounds of the partitions: %w", err)
 	}
@@ -135,30 +135,30 @@ func (s *session) listed(ctx context.Context, places []lanes.Place, which int64)
 }
 
 // fetchFailed takes an error of a fetch.
-func (s *session) fetchFailed(topic string, partition int32, err error) {
+func (k *kafka) fetchFailed(topic string, partition int32, err error) {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return
 	}
 	if refused := new(kgo.ErrGroupSession); errors.As(err, &refused) {
-		s.refuse(err)
+		k.refuse(err)
 		return
 	}
-	s.c.config.Log.Warn("inbox: fetching", "consumer", s.c.config.Name, "topic", topic, "partition", partition,
+	k.c.config.Log.Warn("inbox: fetching", "consumer", k.c.config.Name, "topic", topic, "partition", partition,
 		"error", err)
 	if errors.Is(err, kerr.UnknownTopicID) || errors.Is(err, kerr.InconsistentTopicID) {
-		s.fail(fmt.Errorf("topic %s: %w: %w", topic, errTopic, err)) // the offsets are none of the other one's
+		k.fail(fmt.Errorf("topic %s: %w: %w", topic, errTopic, err)) // the offsets are none of the other one's
 	}
 }
 
 var errTopic = Outage(errors.New("the topic was deleted or created again"))
 
-func (s *session) fed(p kgo.FetchTopicPartition) {
+func (k *kafka) fed(p kgo.FetchTopicPartition) {
 	if len(p.Records) == 0 {
 		return
 	}
 	at := lanes.Place{Topic: p.Topic, Partition: p.Partition}
-	s.starts(at, min(p.LogStartOffset, p.Records[0].Offset))
-	s.sees(at, p.HighWatermark)
-	s.ended(at, p.HighWatermark)
-	s.engine.Feed(at, p.Records, p.HighWatermark)
+	k.starts(at, min(p.LogStartOffset, p.Records[0].Offset))
+	k.sees(at, p.HighWatermark)
+	k.ended(at, p.HighWatermark)
+	k.engine.Feed(at, p.Records, p.HighWatermark)
 }

@@ -15,41 +15,41 @@ import (
 const unknownTimeout = 20 * time.Second
 
 // learnTimeout takes the session's time from the client. With the newer protocol it is the broker's: see askTimeout.
-func (s *session) learnTimeout() {
-	timeout, _ := s.client.OptValue(kgo.SessionTimeout).(time.Duration)
-	if s.c.config.ConsumerProtocol {
+func (k *kafka) learnTimeout() {
+	timeout, _ := k.client.OptValue(kgo.SessionTimeout).(time.Duration)
+	if k.c.config.ConsumerProtocol {
 		timeout = unknownTimeout
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.timeout = timeout
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.timeout = timeout
 }
 
 // askTimeout asks the broker for the session's time of the group.
-func (s *session) askTimeout(ctx context.Context) {
-	if !s.c.config.ConsumerProtocol {
+func (k *kafka) askTimeout(ctx context.Context) {
+	if !k.c.config.ConsumerProtocol {
 		return
 	}
-	timeout, err := s.groupTimeout(ctx)
+	timeout, err := k.groupTimeout(ctx)
 	if err != nil {
-		s.c.config.Log.Debug("inbox: the session timeout of the group is unknown", "consumer", s.c.config.Name,
+		k.c.config.Log.Debug("inbox: the session timeout of the group is unknown", "consumer", k.c.config.Name,
 			"assumed", unknownTimeout, "error", err)
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.timeout = timeout
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.timeout = timeout
 }
 
 // groupTimeout asks for the group's setting, whose default is the broker's.
-func (s *session) groupTimeout(ctx context.Context) (time.Duration, error) {
+func (k *kafka) groupTimeout(ctx context.Context) (time.Duration, error) {
 	const name = "consumer.session.timeout.ms"
 	request := kmsg.NewPtrDescribeConfigsRequest()
 	resource := kmsg.NewDescribeConfigsRequestResource()
-	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeGroupConfig, s.c.config.Group
+	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeGroupConfig, k.c.config.Group
 	resource.ConfigNames = []string{name}
 	request.Resources = append(request.Resources, resource)
-	answer, err := request.RequestWith(ctx, s.client)
+	answer, err := request.RequestWith(ctx, k.client)
 	if err != nil {
 		return 0, err
 	}
@@ -69,21 +69,21 @@ func (s *session) groupTimeout(ctx context.Context) (time.Duration, error) {
 
 // answered notes that the group's coordinator has answered a request that was sent then. Behind a silence that was
 // longer than the session's time, the answer to a heartbeat may be that the membership is over: the next one tells.
-func (s *session) answered(key int16, sent time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (k *kafka) answered(key int16, sent time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	switch key {
 	case int16(kmsg.SyncGroup):
-		s.doubtful = false
+		k.doubtful = false
 	case int16(kmsg.Heartbeat), int16(kmsg.ConsumerGroupHeartbeat):
-		silent := !s.heartbeat.IsZero() && sent.Sub(s.heartbeat) > s.timeout
-		if s.doubtful = silent && !s.doubtful; s.doubtful {
+		silent := !k.heartbeat.IsZero() && sent.Sub(k.heartbeat) > k.timeout
+		if k.doubtful = silent && !k.doubtful; k.doubtful {
 			return
 		}
 	default:
 		return
 	}
-	s.heartbeat = sent
+	k.heartbeat = sent
 }
 
 type sessionKey struct{}

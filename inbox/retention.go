@@ -14,39 +14,39 @@ import (
 
 // warnOfRetention tells of topics that keep messages for longer than the inbox keeps ids. A consumer whose offsets are
 // set back that far has effects twice. Nothing can be told where the login may not read a topic's settings.
-func (s *session) warnOfRetention(ctx context.Context) {
-	keeps, err := s.retention(ctx)
+func (k *kafka) warnOfRetention(ctx context.Context) {
+	keeps, err := k.retention(ctx)
 	if err != nil {
-		s.c.config.Log.Debug("inbox: for how long the topics keep messages is unknown", "consumer", s.c.config.Name,
+		k.c.config.Log.Debug("inbox: for how long the topics keep messages is unknown", "consumer", k.c.config.Name,
 			"error", err)
 		return
 	}
 	for topic, kept := range keeps {
-		if kept <= s.c.config.Keep {
+		if kept <= k.c.config.Keep {
 			continue
 		}
 		retention := kept.String()
 		if kept == forGood {
 			retention = "forever"
 		}
-		s.c.config.Log.Warn("inbox: the topic keeps messages for longer than the inbox keeps ids; offsets that are set "+
-			"back further than Keep repeat effects: set Keep above the topic's retention", "consumer", s.c.config.Name,
-			"topic", topic, "retention", retention, "keep", s.c.config.Keep.String())
+		k.c.config.Log.Warn("inbox: the topic keeps messages for longer than the inbox keeps ids; offsets that are set "+
+			"back further than Keep repeat effects: set Keep above the topic's retention", "consumer", k.c.config.Name,
+			"topic", topic, "retention", retention, "keep", k.c.config.Keep.String())
 	}
 }
 
 const forGood = time.Duration(math.MaxInt64)
 
 // retention is for how long each of the topics keeps messages by its own settings.
-func (s *session) retention(ctx context.Context) (map[string]time.Duration, error) {
+func (k *kafka) retention(ctx context.Context) (map[string]time.Duration, error) {
 	request := kmsg.NewPtrDescribeConfigsRequest()
-	for _, topic := range s.c.config.Topics {
+	for _, topic := range k.c.config.Topics {
 		resource := kmsg.NewDescribeConfigsRequestResource()
 		resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, topic
 		resource.ConfigNames = []string{"cleanup.policy", "retention.ms"}
 		request.Resources = append(request.Resources, resource)
 	}
-	answer, err := request.RequestWith(ctx, s.client)
+	answer, err := request.RequestWith(ctx, k.client)
 	if err != nil {
 		return nil, fmt.Errorf("ask for the topics' settings: %w", err)
 	}

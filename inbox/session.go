@@ -20,16 +20,15 @@ type session struct {
 	c      *Consumer
 	ledger *ledger.Ledger
 	engine *lanes.Engine
-	client *kgo.Client // kept by a hook: see hooks.OnNewClient
+	feed   feed
 	began  time.Time
 	holder string // this session in inbox_offset
 	trace  tracing
 
 	hard     context.Context // of handlers and of the session's own statements: outlives a stop by Grace
 	cut      context.CancelCauseFunc
-	over     chan error             // one at most: why the session ends
-	others   map[lanes.Place]string // partitions that another consumer of the group has; inquire's
-	solitude sync.RWMutex           // held for writing by an event that must run alone
+	over     chan error   // one at most: why the session ends
+	solitude sync.RWMutex // held for writing by an event that must run alone
 
 	mu        sync.Mutex
 	topicIDs  map[string]string
@@ -37,13 +36,10 @@ type session struct {
 	wrote     map[lanes.Place]int64 // the offset that inbox_offset has at least: read or written last
 	gone      map[lanes.Place]int64 // offsets below are known to be lost, or were read
 	startless map[lanes.Place]bool  // never read, and where the log starts is not known yet
-	told      map[lanes.Place]int64 // the offset that Kafka was told last
+	told      map[lanes.Place]int64 // the offset that the broker was told last
 	running   map[*run]struct{}
-	heartbeat time.Time        // when the last request of the group's was sent that was answered
-	refused   error            // why the group did not take the process in, last
-	refusedAt time.Time        // and when
-	doubtful  bool             // the last answer may be that the membership is over
-	timeout   time.Duration    // of the membership, without heartbeats
+	heartbeat time.Time        // when the last request was sent whose answer says that the partitions are this process's
+	timeout   time.Duration    // how long they are without another one
 	sources   map[string]int16 // numbers of sources, by name
 	closing   bool             // the group is being left: callbacks have nothing to do
 }
@@ -71,11 +67,8 @@ func (c *Consumer) newSession(l *ledger.Ledger) (*session, error) {
 		}),
 	}
 	s.hard, s.cut = context.WithCancelCause(context.Background())
-	if err := s.dial(); err != nil {
-		return s, err
-	}
-	s.learnTimeout()
-	return s, nil
+	s.feed = s.newFeed()
+	return s, s.feed.dial()
 }
 
 // fail ends the session.
@@ -91,11 +84,8 @@ func (s *session) run(ctx context.Context) (err error) {
 	polling, stopPolling := context.WithCancel(ctx)
 	defer stopPolling()
 	var feeders, workers sync.WaitGroup
-	feeders.Go(func() { s.poll(polling) })
+	feeders.Go(func() { s.feed.run(polling) })
 	feeders.Go(func() { s.keep(polling) })
-	feeders.Go(func() { s.inquire(polling) })
-	feeders.Go(func() { s.warnOfRetention(polling) })
-	feeders.Go(func() { s.askTimeout(polling) })
 	for range s.c.config.Workers {
 		workers.Go(s.work)
 	}
@@ -187,7 +177,7 @@ func (s *session) leave(clean bool, until time.Time) {
 	}
 	left := make(chan struct{})
 	go func() {
-		s.client.CloseAllowingRebalance()
+		s.feed.leave()
 		close(left)
 	}()
 	select {

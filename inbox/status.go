@@ -86,9 +86,8 @@ func (s *session) fill(st *Status, now time.Time) {
 	known := true
 	for _, p := range s.engine.Progress() {
 		one := Partition{Topic: p.Place.Topic, Partition: p.Place.Partition, Next: p.Next, Waiting: p.Undecided}
-		one.Lag, one.LagKnown = max(0, p.HighWatermark-p.Next), p.Ended
-		if !p.Ended {
-			one.Lag = 0
+		if one.LagKnown = p.Ended; p.Ended {
+			one.Lag = p.Lag
 		}
 		known = known && p.Ended
 		st.LagMax = max(st.LagMax, one.Lag)

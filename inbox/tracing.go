@@ -23,7 +23,7 @@ func newTracing(p trace.TracerProvider) tracing {
 // begin makes a span for a message whose traceparent is sampled, its child. parent is the traceparent for what the
 // handler writes; "" without one.
 func (t tracing) begin(
-	ctx context.Context, consumer string, m *Message,
+	ctx context.Context, system, consumer string, m *Message,
 ) (_ context.Context, _ trace.Span, parent string) {
 	value, there := m.Header("traceparent")
 	if !there {
@@ -38,11 +38,11 @@ func (t tracing) begin(
 	}
 	ctx = trace.ContextWithRemoteSpanContext(ctx, from)
 	ctx, span := t.tracer.Start(ctx, "process "+m.Topic, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
-		attribute.String("messaging.system", "kafka"),
+		attribute.String("messaging.system", system),
 		attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", m.Topic),
 		attribute.Int("messaging.destination.partition.id", int(m.Partition)),
-		attribute.Int64("messaging.kafka.offset", m.Offset),
+		attribute.Int64("messaging."+system+".offset", m.Offset),
 		attribute.String("messaging.consumer.group.name", consumer),
 		attribute.String("messaging.message.id", m.ID),
 		attribute.String("event.type", m.Type),

@@ -376,7 +376,7 @@ func (s *session) invoke(r *run, h *registered, tasks []*task) (err error) {
 		return h.many(ctx, tx, ms)
 	}
 	m := tasks[0].m
-	ctx, span, parent := s.trace.begin(ctx, s.c.config.Name, m)
+	ctx, span, parent := s.trace.begin(ctx, s.feed.system(), s.c.config.Name, m)
 	if err := r.traceparent(ctx, parent); err != nil {
 		return err
 	}

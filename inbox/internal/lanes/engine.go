@@ -151,7 +151,7 @@ func (e *Engine) Assign(at Place, next int64, parked []Name) *Partition {
 }
 
 // Feed hands over records of a partition, in the order of their offsets. Those of a partition that is not assigned are
-// dropped.
+// dropped. highWatermark is where its log ends, 0 if that is not known.
 func (e *Engine) Feed(at Place, records []*kgo.Record, highWatermark int64) {
 	classes := e.options.Limits.classes(records)
 	e.mu.Lock()
@@ -160,7 +160,10 @@ func (e *Engine) Feed(at Place, records []*kgo.Record, highWatermark int64) {
 	if p == nil {
 		return
 	}
-	p.highWatermark, p.ended = max(p.highWatermark, highWatermark), time.Now()
+	if highWatermark > 0 {
+		p.highWatermark, p.ended = max(p.highWatermark, highWatermark), time.Now()
+	}
+	p.unread = max(0, p.unread-int64(len(records)))
 	for i, r := range records {
 		if r.Offset < p.tracker.fetched {
 			p = e.restart(p, r.Offset)

@@ -69,7 +69,9 @@ type Partition struct {
 	events, bytes int
 	busy, taken   int // pieces and events that jobs have
 	highWatermark int64
-	ended         time.Time // when highWatermark was seen last
+	ended         time.Time // when highWatermark or unread was seen last
+	unread        int64     // records that it was not fed yet, where counted
+	counted       bool      // see Left
 	paused        bool
 	highest       int64 // the number behind the last record that a job has had
 	stopping      bool  // revoked: nothing more is handed out
@@ -191,14 +193,39 @@ func (e *Engine) End(at Place, end int64) {
 	}
 }
 
+// Left says how many records of the partition were not fed yet: for one whose offsets do not count records.
+func (e *Engine) Left(at Place, unread int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p := e.partitions[at]; p != nil {
+		p.unread, p.counted, p.ended = unread, true, time.Now()
+	}
+}
+
+// Above is how far a partition is decided, and which of its records above that are decided, too.
+func (e *Engine) Above(at Place) (next int64, above []int64, here bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	p := e.partitions[at]
+	if p == nil {
+		return 0, nil, false
+	}
+	for i, decided := range p.tracker.decided {
+		if decided {
+			above = append(above, p.tracker.offsets[i])
+		}
+	}
+	return p.tracker.next, above, true
+}
+
 // Progress is how far a partition is decided.
 type Progress struct {
-	Place         Place
-	Next          int64 // everything below is decided
-	HighWatermark int64 // the partition's end, when it was seen last
-	Ended         bool  // it was seen, not long ago
-	Undecided     int
-	OldestMillis  int64 // time stamp of the oldest undecided record in memory; 0 without one
+	Place        Place
+	Next         int64 // everything below is decided
+	Lag          int64 // records from there to the partition's end, when it was seen last
+	Ended        bool  // it was seen, not long ago
+	Undecided    int
+	OldestMillis int64 // time stamp of the oldest undecided record in memory; 0 without one
 }
 
 // endKept is for how long a partition's end counts as known. The consumer asks for it every five seconds.
@@ -210,8 +237,11 @@ func (e *Engine) Progress() []Progress {
 	defer e.mu.Unlock()
 	all := make([]Progress, 0, len(e.partitions))
 	for at, p := range e.partitions {
-		one := Progress{Place: at, Next: p.tracker.next, HighWatermark: p.highWatermark, Ended: time.Since(p.ended) < endKept,
-			Undecided: p.events}
+		one := Progress{Place: at, Next: p.tracker.next, Lag: max(0, p.highWatermark-p.tracker.next),
+			Ended: time.Since(p.ended) < endKept, Undecided: p.events}
+		if p.counted {
+			one.Lag = int64(p.events) + p.unread
+		}
 		for _, l := range p.lanes {
 			if len(l.queue) == 0 {
 				continue

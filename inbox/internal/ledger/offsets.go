@@ -36,31 +36,13 @@ func (l *Ledger) Starts(
 	read := slices.Clone(partitions)
 	err := l.within(ctx, "read offsets", func(tx pgx.Tx) error {
 		for i, p := range partitions {
-			var topicID string
-			var before *string
-			var s Start
-			err := tx.QueryRow(ctx, `SELECT topic_id, next_offset, holder FROM `+l.schema+`inbox_offset
-				WHERE consumer = $1 AND topic = $2 AND partition = $3 FOR UPDATE`, l.consumer, p.Topic, p.Partition).
-				Scan(&topicID, &s.Next, &before)
-			if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			s, err := l.start(ctx, tx, holder, p)
+			if err != nil {
 				return err
 			}
-			s.Known = err == nil && topicID == p.TopicID
-			if err == nil && !s.Known {
-				s.FormerID, s.Former = topicID, s.Next
-			}
-			s.Unclean = before != nil && *before != holder
 			starts[p.Place] = s
 			if s.Known {
 				read[i].Next = s.Next
-			}
-			_, err = tx.Exec(ctx, `INSERT INTO `+l.schema+`inbox_offset AS o
-				(consumer, topic, partition, topic_id, next_offset, holder) VALUES ($1, $2, $3, $4, $5, $6)
-				ON CONFLICT (consumer, topic, partition) DO UPDATE SET holder = excluded.holder, at = now(),
-				next_offset = CASE WHEN o.topic_id = excluded.topic_id THEN o.next_offset ELSE excluded.next_offset END,
-				topic_id = excluded.topic_id`, l.consumer, p.Topic, p.Partition, p.TopicID, p.Next, holder)
-			if err != nil {
-				return err
 			}
 		}
 		return nil
@@ -69,6 +51,29 @@ func (l *Ledger) Starts(
 		l.read(read)
 	}
 	return starts, err
+}
+
+// start is Starts for one of them.
+func (l *Ledger) start(ctx context.Context, tx pgx.Tx, holder string, p Partition) (s Start, err error) {
+	var topicID string
+	var before *string
+	err = tx.QueryRow(ctx, `SELECT topic_id, next_offset, holder FROM `+l.schema+`inbox_offset
+		WHERE consumer = $1 AND topic = $2 AND partition = $3 FOR UPDATE`, l.consumer, p.Topic, p.Partition).
+		Scan(&topicID, &s.Next, &before)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return s, err
+	}
+	s.Known = err == nil && topicID == p.TopicID
+	if err == nil && !s.Known {
+		s.FormerID, s.Former = topicID, s.Next
+	}
+	s.Unclean = before != nil && *before != holder
+	_, err = tx.Exec(ctx, `INSERT INTO `+l.schema+`inbox_offset AS o
+		(consumer, topic, partition, topic_id, next_offset, holder) VALUES ($1, $2, $3, $4, $5, $6)
+		ON CONFLICT (consumer, topic, partition) DO UPDATE SET holder = excluded.holder, at = now(),
+		next_offset = CASE WHEN o.topic_id = excluded.topic_id THEN o.next_offset ELSE excluded.next_offset END,
+		topic_id = excluded.topic_id`, l.consumer, p.Topic, p.Partition, p.TopicID, p.Next, holder)
+	return s, err
 }
 
 // Note writes how far partitions are decided. The offsets only grow: one that is less than what this process wrote or
