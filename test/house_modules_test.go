@@ -9,7 +9,7 @@ var modules = map[string]room{
 	// Modules of their own, so that who imports them does not get the relay's dependencies.
 	"emit": {},
 	"inbox": {
-		own: []string{"inbox/internal/lanes", "inbox/internal/ledger"},
+		own: []string{"inbox/internal/lanes", "inbox/internal/ledger", "inbox/internal/source"},
 		external: []string{
 			"github.com/jackc/pgx/v5", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo",
 			"github.com/twmb/franz-go/pkg/kmsg", "go.opentelemetry.io/otel",
@@ -18,10 +18,23 @@ var modules = map[string]room{
 	"inbox/internal/lanes":    {external: []string{"github.com/twmb/franz-go/pkg/kgo"}},
 	"inbox/internal/ledger":   {external: []string{"github.com/jackc/pgx/v5"}},
 	"inbox/internal/protocol": {},
+	"inbox/internal/source":   {external: []string{"github.com/twmb/franz-go/pkg/kgo"}},
 	"inbox/prom":              {own: []string{"inbox"}, external: []string{"github.com/prometheus/client_golang"}},
-	"test/inbox": { // and the libraries beside which it is measured
-		external: []string{"github.com/IBM/sarama", "github.com/ThreeDotsLabs"},
-		tests:    []string{"emit", "inbox", "inbox/prom"},
+	"inbox/nats": {own: []string{"inbox", "inbox/internal/source"}, external: []string{
+		"github.com/nats-io/nats.go", "github.com/twmb/franz-go/pkg/kgo",
+	}},
+	"inbox/redis": {own: []string{"inbox", "inbox/internal/source"}, external: []string{
+		"github.com/redis/go-redis/v9", "github.com/twmb/franz-go/pkg/kgo",
+	}},
+	"inbox/rabbitmq": {own: []string{"inbox", "inbox/internal/source"}, external: []string{
+		"github.com/rabbitmq/amqp091-go", "github.com/twmb/franz-go/pkg/kgo",
+	}},
+	"test/inbox": { // the brokers' clients, and the libraries beside which it is measured
+		external: []string{
+			"github.com/IBM/sarama", "github.com/ThreeDotsLabs", "github.com/nats-io/nats.go",
+			"github.com/rabbitmq/amqp091-go", "github.com/redis/go-redis/v9",
+		},
+		tests: []string{"emit", "inbox", "inbox/nats", "inbox/prom", "inbox/rabbitmq", "inbox/redis"},
 	},
 	"test/peers": { // and what the relays are made of beside which it is put
 		external: []string{"github.com/jackc/pglogrepl", "github.com/segmentio/kafka-go"},
