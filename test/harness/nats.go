@@ -11,7 +11,10 @@ import (
 	"time"
 )
 
-const natsModule = "github.com/nats-io/nats-server/v2"
+const (
+	ownModule  = "github.com/cdc-relay/cdc-relay"
+	natsModule = "github.com/nats-io/nats-server/v2"
+)
 
 // NATSServer is a nats-server with JetStream, a process of its own.
 type NATSServer struct {
@@ -19,9 +22,17 @@ type NATSServer struct {
 	URL string // nats://host:port
 }
 
-// natsProgram builds the server from its module, which go.mod names as a tool, once per machine and version.
+// natsProgram builds the server from its module, which this module's go.mod names as a tool, once per machine and
+// version. Tests of other modules call it, too.
 var natsProgram = sync.OnceValues(func() (string, error) {
-	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", natsModule).Output()
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", ownModule).Output()
+	if err != nil {
+		return "", fmt.Errorf("ask for the directory of %s: %w", ownModule, err)
+	}
+	dir := strings.TrimSpace(string(root))
+	list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", natsModule)
+	list.Dir = dir
+	version, err := list.Output()
 	if err != nil {
 		return "", fmt.Errorf("ask for the version of %s: %w", natsModule, err)
 	}
@@ -34,7 +45,9 @@ var natsProgram = sync.OnceValues(func() (string, error) {
 		return path, nil
 	}
 	next := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if said, err := exec.Command("go", "build", "-o", next, natsModule).CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", next, natsModule) //nolint:gosec // a place of our own
+	build.Dir = dir
+	if said, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w: %s", natsModule, err, said)
 	}
 	if err := os.Rename(next, path); err != nil {

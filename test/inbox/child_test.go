@@ -35,6 +35,7 @@ type childConfig struct {
 	Group    string // of Kafka; empty: billing
 	Update   bool   // each event is one UPDATE, and nothing else
 	Once     string // a file: whoever makes it freezes at an event that says so
+	Broker   string // another one than Kafka; see brokers_test.go
 }
 
 // playChild is the consumer's main.
@@ -67,12 +68,21 @@ func consume() error {
 	if config.Group != "" {
 		options = append(options, kgo.SessionTimeout(peerSession), kgo.HeartbeatInterval(time.Second/2))
 	}
-	c, err := inbox.New(pool, inbox.Config{
+	settings := inbox.Config{
 		Name: "billing", Group: config.Group, Brokers: config.Brokers, Topics: []string{config.Topic},
 		ConsumerProtocol: config.Protocol, Client: options, IdleTimeout: 3 * time.Second, MaxEvents: 3000,
 		Retry: inbox.Retry{MaxAttempts: 8, InitialBackoff: 5 * time.Millisecond, MaxBackoff: time.Second, ParkAfter: 2},
 		Log:   slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
+	}
+	if config.Broker != "" {
+		settings.Brokers, settings.Topics, settings.Client = nil, nil, nil
+		var hangUp func()
+		if settings.Source, hangUp, err = sourceOf(config.Broker, config.Brokers[0], config.Topic); err != nil {
+			return err
+		}
+		defer hangUp()
+	}
+	c, err := inbox.New(pool, settings)
 	if err != nil {
 		return err
 	}
