@@ -81,8 +81,8 @@ func message(r *sink.Record) (*client.Msg, *sink.Reason) {
 // headerProblem is what keeps a header from being one of NATS, or "".
 func headerProblem(name string, value []byte) string {
 	switch {
-	case name == "" || strings.ContainsFunc(name, func(c rune) bool { return c <= ' ' || c == ':' || c >= 0x7f }):
-		return fmt.Sprintf("the name %.100q is not of visible ASCII characters without a colon", name)
+	case name == "" || strings.ContainsFunc(name, separates):
+		return fmt.Sprintf("the name %.100q is not of visible ASCII characters other than %s", name, separators)
 	case len(name) >= len(serverPrefix) && strings.EqualFold(name[:len(serverPrefix)], serverPrefix):
 		return fmt.Sprintf("names such as %.100q are the server's", name)
 	case strings.ContainsAny(string(value), "\r\n"):
@@ -92,6 +92,11 @@ func headerProblem(name string, value []byte) string {
 	}
 	return ""
 }
+
+// separators are what the client takes in no name, beyond the colon: at one of them it sends nothing.
+const separators = `"(),/:;<=>?@[\]{}`
+
+func separates(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(separators, c) }
 
 func blank(c byte) bool { return c == ' ' || c == '\t' }
 
