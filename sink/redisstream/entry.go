@@ -14,7 +14,7 @@ const (
 	keyField       = "key"
 	payloadField   = "payload"
 	tombstoneField = "x-outbox-tombstone"
-	renamed        = "header:" // before the name of a header that is a field of ours
+	renamed        = "header:" // before the name of a header that is a field of ours, or begins so
 )
 
 // fieldSize is what a field takes on the wire besides its bytes, at most.
@@ -34,9 +34,10 @@ func appendFields(list []any, r *sink.Record) []any {
 	return append(list, payloadField, r.Value)
 }
 
+// fieldName is the header's field: different for each header, and none of ours.
 func fieldName(header string) string {
-	switch header {
-	case keyField, payloadField, tombstoneField:
+	switch {
+	case header == keyField, header == payloadField, header == tombstoneField, strings.HasPrefix(header, renamed):
 		return renamed + header
 	}
 	return header
