@@ -162,18 +162,31 @@ func kindOf(value json.Token) string {
 	return "an object or a list"
 }
 
-// rowHeaders adds the row's own headers. The relay's names win over the row's, counted.
+// rowHeaders adds the row's own headers, each name once: of one that the object has twice the last value counts, as it
+// does in jsonb. The relay's names win over the row's, counted.
 func (x *Encoder) rowHeaders(h *outbox.Headers, text []byte) error {
 	var is bool
 	x.plain, is = plainObject(x.plain[:0], text)
 	defer clear(x.plain) // they would keep the event's memory
-	if !is {
+	if !is || repeats(x.plain) {
 		return x.anyHeaders(h, text)
 	}
 	for n := 0; n < len(x.plain); n += 2 {
 		x.rowHeader(h, string(x.plain[n]), x.plain[n+1])
 	}
 	return nil
+}
+
+// repeats reports whether two of the few pairs have one name.
+func repeats(pairs [][]byte) bool {
+	for n := 2; n < len(pairs); n += 2 {
+		for m := 0; m < n; m += 2 {
+			if bytes.Equal(pairs[n], pairs[m]) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (x *Encoder) rowHeader(h *outbox.Headers, key string, value []byte) {
@@ -190,6 +203,8 @@ func (x *Encoder) anyHeaders(h *outbox.Headers, text []byte) error {
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return errHeadersForm
 	}
+	var names, values []string
+	last := map[string]int{} // where each name is the last time
 	for dec.More() {
 		name, err := dec.Token()
 		if err != nil {
@@ -204,7 +219,8 @@ func (x *Encoder) anyHeaders(h *outbox.Headers, text []byte) error {
 		if !ok {
 			return wrongValue(key, value)
 		}
-		x.rowHeader(h, key, []byte(v))
+		last[key] = len(names)
+		names, values = append(names, key), append(values, v)
 	}
 	// A text column may hold anything: an object that is cut, or one with something behind it.
 	if _, err := dec.Token(); err != nil {
@@ -212,6 +228,11 @@ func (x *Encoder) anyHeaders(h *outbox.Headers, text []byte) error {
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return errHeadersForm
+	}
+	for n, name := range names {
+		if last[name] == n {
+			x.rowHeader(h, name, []byte(values[n]))
+		}
 	}
 	return nil
 }
