@@ -33,7 +33,10 @@ var brokers = map[string]string{
 const (
 	maxShort   = 255     // bytes of a routing key, a header's name and each short property
 	maxHeaders = 120_000 // bytes; properties and headers must fit one frame of 128 KiB
-	fixedSize  = 256
+	// maxCount is the most headers: Go's client closes the connection of a consumer that gets a message with more than
+	// 8,192, ours and the server's own among them.
+	maxCount  = 8000
+	fixedSize = 256
 )
 
 // message is the record as a message. The reason says why there can be none.
@@ -41,6 +44,10 @@ func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) 
 	p := amqp.Publishing{
 		DeliveryMode: amqp.Persistent, ContentType: c.contentType(r), Body: r.Value, Timestamp: time.UnixMilli(r.Timestamp),
 		Headers: make(amqp.Table, r.Headers.Len()+3),
+	}
+	if n := r.Headers.Len(); n > maxCount {
+		return p, "", invalid("TOO_MANY_HEADERS",
+			fmt.Sprintf("the event has %d headers, and consumers by Go's client take at most %d", n, maxCount))
 	}
 	size := len(r.Key) + fixedSize
 	for name, value := range r.Headers.All() {
@@ -58,9 +65,9 @@ func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) 
 		size += len(name) + len(value) + 6
 		switch name {
 		case c.IDHeader:
-			if len(value) > maxShort {
+			if len(value) == 0 || len(value) > maxShort {
 				return p, "", invalid("INVALID_ID", fmt.Sprintf("the id has %d bytes, and the property message-id, by which "+
-					"consumers recognize duplicates, takes %d", len(value), maxShort))
+					"consumers recognize duplicates, takes 1 to %d", len(value), maxShort))
 			}
 			p.MessageId = string(value)
 			p.Headers[eventIDHeader] = string(value)

@@ -55,11 +55,20 @@ var brokers = map[string]string{
 	"x-received-from": "the way of a federated message", "x-stream-offset": "the place of a message in a stream",
 }
 
-// maxShort is the most bytes of a header's name and of message-id for readers by AMQP 0-9-1.
-const maxShort = 255
+const (
+	// maxShort is the most bytes of a header's name and of message-id for readers by AMQP 0-9-1.
+	maxShort = 255
+	// maxCount is the most headers: Go's client for AMQP 0-9-1 closes the connection of a reader that gets a message with
+	// more than 8,192, ours and the server's own among them.
+	maxCount = 8000
+)
 
 // judge says why the record cannot be a message; nil: it can.
 func (c *Config) judge(r *sink.Record, frameLimit int) *sink.Reason {
+	if n := r.Headers.Len(); n > maxCount {
+		return &sink.Reason{Class: outbox.Permanent, Code: "TOO_MANY_HEADERS",
+			Text: fmt.Sprintf("the event has %d headers, and readers by Go's client for AMQP 0-9-1 take at most %d", n, maxCount)}
+	}
 	for name, value := range r.Headers.All() {
 		code, text := "INVALID_HEADER", ""
 		switch meaning := brokers[name]; {
