@@ -29,6 +29,8 @@ type Fixture struct {
 	Deduplicates bool
 	// Lacks is what the broker's messages do not have.
 	Lacks Lacks
+	// Name is a header's name as readers see it, and whether a row can set it. Nil: each, as it is.
+	Name func(name string) (seen string, carried bool)
 
 	// The rest is optional; tests that need what is nil are skipped.
 
@@ -66,6 +68,7 @@ func Run(t *testing.T, newFixture func(*testing.T) Fixture) {
 	}{
 		{"EveryRecordOnceInOrderOfItsKey", everyRecordOnceInOrder},
 		{"BytesArriveAsTheyAre", bytesArriveAsTheyAre},
+		{"OddRecordsArriveAsTheyAreOrAreRefused", odd},
 		{"OversizedRecordIsRejectedAtItsPlace", oversizedRecord},
 		{"HeldLaneWaitsForRelease", heldLane},
 		{"PoisonInAFullBatchHurtsOnlyItsLane", poisonInAFullBatch},
