@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -115,4 +116,22 @@ func (s *NATSServer) describe(settings []string) (err error) {
 		return err
 	}
 	return nil
+}
+
+// Keep copies what the server has on its disk. When the server was killed, forget makes that all that it has: it is as
+// if the power had gone, and nothing had been synced since.
+func (s *NATSServer) Keep(t testing.TB) (forget func()) {
+	t.Helper()
+	data, kept := filepath.Join(s.dir, "data"), t.TempDir()
+	s.Freeze()
+	err := os.CopyFS(kept, os.DirFS(data))
+	s.Thaw()
+	if err != nil {
+		t.Fatalf("copy what %s has: %v", s.Addr, err)
+	}
+	return func() {
+		if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(kept))); err != nil {
+			t.Fatalf("take %s back: %v", s.Addr, err)
+		}
+	}
 }
