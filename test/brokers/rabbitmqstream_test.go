@@ -37,7 +37,10 @@ func streamed(t testing.TB, server *harness.RabbitServer, name string) (found []
 		defer conn.Close()
 		c, err := conn.Channel()
 		if err == nil {
-			_, err = c.QueueDeclarePassive(name, true, false, false, false, amqp.Table{"x-queue-type": "stream"})
+			err = c.Qos(1000, 0, false)
+		}
+		if err == nil {
+			_, err = c.Consume(name, "", false, false, false, false, amqp.Table{"x-stream-offset": "first"})
 		}
 		if err != nil {
 			return err.Error()

@@ -14,19 +14,19 @@ import (
 type Plain struct {
 	Addr string // host:port, where clients connect
 
-	target   string
 	listener net.Listener
 	dialer   net.Dialer
 	running  sync.WaitGroup
 	ended    context.Context
 	end      context.CancelFunc
 
-	mu   sync.Mutex // guards what follows
-	open map[net.Conn]struct{}
-	lose int  // so many answers are still to be lost
-	torn int  // so many chunks of clients are still to be torn in the middle
-	away bool // no connection gets through
-	cuts int
+	mu     sync.Mutex // guards what follows
+	target string
+	open   map[net.Conn]struct{}
+	lose   int  // so many answers are still to be lost
+	torn   int  // so many chunks of clients are still to be torn in the middle
+	away   bool // no connection gets through
+	cuts   int
 }
 
 // NewPlain opens a port on the loopback interface that leads to the target. Close it at the end.
@@ -88,6 +88,13 @@ func (p *Plain) Outage() (end func()) {
 	return func() { p.setAway(false) }
 }
 
+// Lead makes connections lead to another target from now on. Open ones stay where they are.
+func (p *Plain) Lead(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
 func (p *Plain) setAway(away bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -125,7 +132,10 @@ func (p *Plain) accept() {
 
 func (p *Plain) serve(client net.Conn) {
 	defer client.Close()
-	server, err := p.dialer.DialContext(p.ended, "tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := p.dialer.DialContext(p.ended, "tcp", target)
 	if err != nil {
 		return // the client sees a connection that closes at once
 	}

@@ -25,6 +25,11 @@ type RabbitServer struct {
 	StreamAddr string // host:port of the stream protocol
 
 	plugins, lines []string // of its configuration; nil: ports without TLS
+
+	// Of a cluster; 0, "" and nil without one.
+	port    int      // of Erlang's distribution
+	mapper  string   // the port of the node's own mapper
+	cluster []string // lines of the configuration
 }
 
 var sharedRabbit = sync.OnceValues(func() (*RabbitServer, error) {
@@ -96,11 +101,7 @@ func (s *RabbitServer) describe() error {
 	if _, err := os.Stat(rabbitProgram); err != nil {
 		return fmt.Errorf("find rabbitmq-server: %w", err)
 	}
-	mapper, err := sharedMapper()
-	if err != nil {
-		return err
-	}
-	port, err := embedded.FreePort() // of Erlang's distribution
+	err := s.distribute()
 	if err != nil {
 		return err
 	}
@@ -115,18 +116,17 @@ func (s *RabbitServer) describe() error {
 		enabled = s.plugins
 		lines = append([]string{"listeners.ssl.1 = " + s.Addr, "stream.listeners.ssl.1 = " + s.StreamAddr}, s.lines...)
 	}
-	text := joinLines(append(lines, "log.console = true", "log.file = false"))
+	text := joinLines(append(append(lines, s.cluster...), "log.console = true", "log.file = false"))
 	if err := errors.Join(os.WriteFile(plugins, []byte("["+strings.Join(enabled, ",")+"].\n"), 0o600),
 		os.WriteFile(conf, []byte(text), 0o600)); err != nil {
 		return fmt.Errorf("write the configuration of rabbitmq-server: %w", err)
 	}
 	s.command.Path = rabbitProgram
 	s.command.Env = append(os.Environ(),
-		"HOME="+s.dir, fmt.Sprintf("RABBITMQ_NODENAME=relay%d@localhost", port), "RABBITMQ_CONFIG_FILE="+conf,
+		"HOME="+s.dir, fmt.Sprintf("RABBITMQ_NODENAME=relay%d@localhost", s.port), "RABBITMQ_CONFIG_FILE="+conf,
 		"RABBITMQ_ENABLED_PLUGINS_FILE="+plugins, "RABBITMQ_MNESIA_BASE="+filepath.Join(s.dir, "data"),
-		"RABBITMQ_LOG_BASE="+filepath.Join(s.dir, "log"), fmt.Sprintf("RABBITMQ_DIST_PORT=%d", port),
-		"ERL_EPMD_PORT="+strings.TrimPrefix(mapper.Addr, "127.0.0.1:"),
-		"ERL_EPMD_ADDRESS=127.0.0.1", "RABBITMQ_PID_FILE="+filepath.Join(s.dir, "pid"), "LANG=C.UTF-8",
+		"RABBITMQ_LOG_BASE="+filepath.Join(s.dir, "log"), fmt.Sprintf("RABBITMQ_DIST_PORT=%d", s.port),
+		"ERL_EPMD_PORT="+s.mapper, "ERL_EPMD_ADDRESS=127.0.0.1", "RABBITMQ_PID_FILE="+filepath.Join(s.dir, "pid"), "LANG=C.UTF-8",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -ssl bypass_pem_cache true "+
 			"-kernel inet_dist_use_interface {127,0,0,1}",
 		"RABBITMQ_CONF_ENV_FILE=/dev/null")
@@ -141,4 +141,18 @@ func (s *RabbitServer) describe() error {
 		return nil
 	}
 	return nil
+}
+
+// distribute chooses where the node listens for others and who maps its name, unless a cluster has chosen.
+func (s *RabbitServer) distribute() error {
+	if s.mapper != "" {
+		return s.cookie()
+	}
+	mapper, err := sharedMapper()
+	if err != nil {
+		return err
+	}
+	s.mapper = strings.TrimPrefix(mapper.Addr, "127.0.0.1:")
+	s.port, err = embedded.FreePort()
+	return err
 }
