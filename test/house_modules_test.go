@@ -83,7 +83,7 @@ var modules = map[string]room{
 
 	"test": {},
 	"test/harness": {
-		own: []string{"test/embedded", "test/embedded/child", "internal/doctor/verify"},
+		own: []string{"test/embedded", "test/embedded/child", "test/cutproxy", "internal/doctor/verify"},
 		external: []string{
 			"github.com/goccy/go-yaml", "github.com/jackc/pgx/v5", "github.com/twmb/franz-go",
 			"go.opentelemetry.io/proto/otlp",
