@@ -55,6 +55,7 @@ func (b *bed) waitAlarms(r *relay.Relay, want int) {
 // nothing stored, with one alarm of a kind kept, with what is open not read again, and with the driver's alarms stored
 // at each look.
 func TestAlarmsOutliveTheProcessUntilAPersonHasLooked(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	w := newWatchful()
@@ -98,6 +99,7 @@ func TestAlarmsOutliveTheProcessUntilAPersonHasLooked(t *testing.T) {
 // Break it catches: an alarm that seems to be over while its relay is halted. Seen to fail with what was read dropped
 // as soon as the relay has no session, and with nothing read until it has one.
 func TestAlarmsStayOpenDuringAHalt(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	w := newWatchful()

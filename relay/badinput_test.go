@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // One transaction with good events and with every kind of event that cannot be a message. Breaks it catches: a
@@ -156,6 +157,7 @@ func TestRenamedColumnHaltsUntilItIsRepaired(t *testing.T) {
 // Break it catches: a missing column that is noticed only when a row comes, or a relay that does not go on by itself
 // when the column is back.
 func TestStartWithMissingColumnWaitsForIt(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.pg.Exec(t, "ALTER TABLE outbox_events RENAME event_type TO kind")

@@ -84,6 +84,7 @@ func (b *bed) flood(n int) {
 // that waits out its grace then, and fails because of it. Seen to fail with a stop that asks for the breaker only when
 // the stream is no longer read.
 func TestAStopInAFloodDoesNotWaitOutItsGrace(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.ShutdownGrace = config.Duration(45 * time.Second)
@@ -110,6 +111,7 @@ func TestAStopInAFloodDoesNotWaitOutItsGrace(t *testing.T) {
 // Break it catches: a relay that goes on halted though halts are to end the process. Seen to fail with the breaker's
 // halt shown, and no more, by the session that comes after it.
 func TestFloodThatNoSessionSawEndsTheNextOne(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.OnHalt = config.OnHaltExit

@@ -89,6 +89,7 @@ func (b *bed) resumeThrough(r *relay.Relay, all int) {
 // before it was and die after it (seen to fail so); an order that is broken by the second try; an attempt per probe of
 // everything.
 func TestFloodEndsWhenAProbeIsAccepted(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.DLQ.Breaker = config.Breaker{CountInvalid: true, Count: 5, Ratio: 0.05, Window: config.Duration(time.Minute)}
@@ -140,6 +141,7 @@ func TestFewDeadLettersAreNoFlood(t *testing.T) {
 // Break it catches: with on_halt: exit, a process that does not end, or ends without a trace of the flood, so that the
 // next one lets as many die again.
 func TestFloodEndsTheProcessWhereHaltsDo(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.OnHalt = config.OnHaltExit
@@ -165,6 +167,7 @@ func TestFloodEndsTheProcessWhereHaltsDo(t *testing.T) {
 // dlq.breaker.count of rows that were there when a person decided about them; a resume that lets later rows pass.
 // Seen to fail with until_now not looked at (it halts again), and with every event pardoned (it does not).
 func TestOneResumeEndsAFloodOfAnyLength(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.DLQ.Breaker = config.Breaker{CountInvalid: true, Count: 10, Ratio: 0.05, Window: config.Duration(time.Hour)}
@@ -187,6 +190,7 @@ func TestOneResumeEndsAFloodOfAnyLength(t *testing.T) {
 // when one of another kind comes after a restart; refusals of a broker that do not halt it. Seen to fail with the codes
 // counted in memory, and in the table.
 func TestInvalidRowsAloneNeedNotHaltTheRelay(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.DLQ.Breaker = config.Breaker{Count: 10, Ratio: 0, Window: config.Duration(time.Hour)}

@@ -30,6 +30,7 @@ func (b *bed) freezeBroker() (thaw func()) {
 // that calls itself ready in the meantime; a log that does not say it, or more than once. Seen to fail with a topic of
 // which nothing was said in trouble of its own and old answers believed, and with the look of the log left out.
 func TestEventsForANewTopicWaitForAFrozenBroker(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	const rows, line, well = 20, "broker unavailable; ", "broker recovered"
 	b := newBed(t)

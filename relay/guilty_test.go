@@ -206,6 +206,7 @@ func TestOneAttemptIsNoRetry(t *testing.T) {
 // so; a lane that is never handed back although its events keep coming. Seen to fail with the queue read in reverse
 // order.
 func TestRetriedEventsKeepTheirPlaceWhileTheLaneIsHot(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.Retry.InitialBackoff = config.Duration(20 * time.Millisecond)
@@ -282,6 +283,7 @@ func TestRefusedDeadLettersOfParkedEventsStopOnlyTheirLanes(t *testing.T) {
 // Breaks it catches: failed attempts that are noted only when there is room for another park, while no room can come
 // but by the next attempt of the same event. Seen to fail with the bound looked at before the notes.
 func TestFullParkingDoesNotStopRetries(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.Retry.InitialBackoff, b.c.Limits.ParkedEvents = config.Duration(300*time.Millisecond), 20

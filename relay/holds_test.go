@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 const statusOf = "SELECT string_agg(s.status, ' ' ORDER BY o.seq) FROM outbox_events o JOIN outbox_events_status s " +
@@ -80,6 +81,7 @@ func (b *bed) staysParked(want string) {
 // read, that is sent before its dead letter holds the lane (seen to fail without the hold before it is submitted); one
 // in front of it that stays parked.
 func TestLaneOfAnEventThatIsNoMessageWaitsForAPerson(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.Retry.OnDead = config.OnDeadHold

@@ -191,6 +191,7 @@ func TestParkedEventsKeepTopicAndKeyWhenTemplatesChange(t *testing.T) {
 
 // Break it catches: a missing topic that fills the window in a catch-up, which then never ends.
 func TestMissingTopicDoesNotStopACatchUp(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.Limits.InFlightEvents = 100
@@ -220,6 +221,7 @@ func (b *bed) waitDegraded(r *relay.Relay, text string) (said string) {
 // Break it catches: a restart after which no one knows why events are parked. Seen to fail with the reason that is in
 // the table not read.
 func TestCauseOfParkingOutlivesRestarts(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	r, stop := b.start()
@@ -242,6 +244,7 @@ func TestCauseOfParkingOutlivesRestarts(t *testing.T) {
 // this start, though the process has seen it itself; a reason from before a start told as long as the trouble lasts.
 // Seen to fail with what the parked events say read at each session, and with the reason of a start kept.
 func TestAReconnectForgetsNoReasonForParking(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	r, stop := b.start()

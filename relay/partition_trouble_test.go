@@ -102,6 +102,7 @@ func TestEventsOfAPartitionInTroubleWaitParked(t *testing.T) {
 // parked. Breaks it catches: the first ones, which come again, that queue behind those, or that these overtake before
 // the first are parked too.
 func TestEventsThatComeAgainGoBeforeThoseParkedSince(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.Kafka.PartitionPatience = config.Duration(300 * time.Millisecond)
@@ -157,6 +158,7 @@ func TestEventsThatComeAgainGoBeforeThoseParkedSince(t *testing.T) {
 // another topic; events that do not come back when it is granted again. Seen to fail with the partitions' queues not
 // diverted.
 func TestEventsOfAForbiddenTopicWaitParked(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.createTopic("outbox.event.secret", 3)
@@ -201,6 +203,7 @@ func (b *bed) wantNothingInFlight(r *relay.Relay, parked int) {
 // and not answered that stay with the driver, and hold the slot's position and the stop. Seen to fail with batches that
 // are not given back, and with those only of which it is known that they are not written.
 func TestEventsOfADeletedTopicAreParkedUnderLoad(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	const doomed = "outbox.event.doomed"
@@ -226,6 +229,7 @@ func TestEventsOfADeletedTopicAreParkedUnderLoad(t *testing.T) {
 // Breaks it catches: an event without a key that is parked and that no one makes due; a loop that takes and gives it
 // back while its topic is away. Seen to fail with events without a key not read.
 func TestKeylessEventsOfAMissingTopicArrive(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.Limits.InFlightEvents = 50

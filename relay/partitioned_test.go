@@ -7,12 +7,14 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // A partitioned outbox, under a publication that sends the partitions' rows under the partitions' own names: those of
 // a partition that is made later would be unknown. Breaks it catches: such a publication taken as it is; a repair that
 // does not repair; rows of a new partition that do not arrive. Seen to fail with the option not looked at.
 func TestPartitionedOutboxWantsItsPublicationByTheRoot(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.Drift.Interval = config.Duration(200 * time.Millisecond)

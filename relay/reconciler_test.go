@@ -108,6 +108,7 @@ func TestRowsThatTheStreamMissedArePublishedLate(t *testing.T) {
 // cannot be published for a while; when they can, they are, marked, though they were parked in the meantime. Seen
 // failing with parked events that forget that they are late.
 func TestMissedRowsMakeTheRelayUnreadyAndMayBeParked(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newAuditBed(t)
 	r, stop := b.start()
@@ -137,6 +138,7 @@ func (e execer) exec(t testing.TB, sql string) {
 // Transactions that take long, are prepared, commit without waiting for the disk, or are many, are no reason for an
 // alarm. Seen failing without the wait for the mark.
 func TestReconcilerGivesNoFalseAlarm(t *testing.T) {
+	harness.Full(t)
 	b := newAuditBed(t)
 	b.pg.Exec(t, "ALTER DATABASE "+b.pg.Database+" SET synchronous_commit = off")
 	b.c.Reconcile.Interval = config.Duration(time.Millisecond)
@@ -166,6 +168,7 @@ func TestReconcilerGivesNoFalseAlarm(t *testing.T) {
 // catches: a horizon that goes on in the meantime, so that the row is below it when it becomes visible. Seen failing
 // so.
 func TestHorizonWaitsForARunningTransaction(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newAuditBed(t)
 	r, stop := b.start()
@@ -200,6 +203,7 @@ func TestHorizonWaitsForARunningTransaction(t *testing.T) {
 // A relay ends while a transaction that is as old as its events still runs. Break it catches: the next one, which sees
 // no event, leaves the horizon where it is. Seen to fail with the horizon saved after events only.
 func TestHorizonMovesAfterAStartWithoutEvents(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newAuditBed(t)
 	conn := execer{b.pg.Connect(t)}
@@ -254,6 +258,7 @@ func TestSweepFindsOldRowsAndNeedsNoIndex(t *testing.T) {
 // Break it catches: rows that a partition brings with it, of which the WAL says nothing, and which are as old as they
 // like. Seen failing without the look for new partitions.
 func TestRowsOfAnAttachedPartitionArePublishedLate(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newAuditBed(t)
 	b.c.Drift.Interval = config.Duration(200 * time.Millisecond)

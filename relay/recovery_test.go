@@ -63,6 +63,7 @@ func TestFirstStartPublishesOlderRowsOnceInOrder(t *testing.T) {
 // Fails when a new session does not recognise what is journaled: the redelivered events would be sent again. Of what
 // is in flight there may be nothing at the moment of the cut: see TestReconnectSendsNothingAgainThatIsInFlight.
 func TestReconnectsUnderLoadDuplicateNothing(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t)
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
@@ -129,6 +130,7 @@ func TestReconnectSendsNothingAgainThatIsInFlight(t *testing.T) {
 
 // Fails when a clean stop leaves the state dirty, confirms less than it published, or the next start sends again.
 func TestRestartsUnderLoadDuplicateNothing(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t)
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)

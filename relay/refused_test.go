@@ -81,6 +81,7 @@ func TestStartAfterAColumnWasRepairedGoesOn(t *testing.T) {
 // Break it catches: a slot dropped and made again though a person shall decide. Seen to fail with on_slot_lost not
 // looked at.
 func TestRepairedColumnHaltsWhenAPersonDecides(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.Postgres.OnSlotLost = config.SlotLostHalt

@@ -128,6 +128,7 @@ func TestEventsWaitInOrderForARegistryThatIsAway(t *testing.T) {
 // order; events that stay parked when the schema is there. Seen to fail with a parked event without a schema given
 // up.
 func TestEventsWithoutASchemaWaitParkedWhileOthersFlow(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := &schemaServer{schemas: map[string]string{"outbox.event.order-value": recordOf("int")}}
 	b := s.bed(t)

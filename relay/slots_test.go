@@ -187,6 +187,7 @@ func TestSlotLostInTheMiddleOfACatchUpBeginsItAgain(t *testing.T) {
 // it halts because too many rows wait, or declares them published, and they are lost. Seen to fail with what was
 // streamed before not noted.
 func TestARecoveryThatWasInterruptedIsNoFirstStart(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	for _, catchUp := range []bool{true, false} {
 		b := newBed(t)
@@ -212,6 +213,7 @@ func TestARecoveryThatWasInterruptedIsNoFirstStart(t *testing.T) {
 // Breaks it catches: a slot of another plugin, or a physical one, that is taken, dropped, or reported as something
 // else.
 func TestSlotForSomethingElseHalts(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	for _, create := range []string{"pg_create_logical_replication_slot('%s', 'test_decoding')",
 		"pg_create_physical_replication_slot('%s', true)"} {
@@ -230,6 +232,7 @@ func TestSlotForSomethingElseHalts(t *testing.T) {
 // Breaks it catches: more older rows published than was allowed, or a slot and publication left behind by a start that
 // was refused; a limit that is off by one.
 func TestMoreOlderRowsThanAllowedHaltBeforeAnythingIsMade(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.pg.Exec(t, many(1, 5, 3))

@@ -84,6 +84,7 @@ func (u *unread) Run(ctx context.Context, _ func() outbox.LSN) error {
 // the catch-up waits for a transaction. Break it catches: two relays that take the slot from each other in turn for
 // ever, neither of which learns why it loses it. Seen to fail with no session that reads first.
 func TestTwoRelaysLearnWhyTheirStreamEndsUnread(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	r, stop := b.start()

@@ -40,6 +40,7 @@ func (b *bed) setStandbys(to string) {
 // Seen to fail with the stream taken all the same, at "starting", and without the notice that tells a relay that
 // streams, at "active".
 func TestStreamThatIsASynchronousStandbyHalts(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.ownServer()

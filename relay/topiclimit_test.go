@@ -17,6 +17,7 @@ import (
 // grows with it. Seen to fail without the limit (no dead letter), with these dead letters counted by the breaker (it
 // halts), and with the degradation left out.
 func TestAFloodOfTopicsLeavesTheOthersAlone(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	n := harness.Count(t, "topics named by rows")
 	b := newBed(t)
@@ -59,6 +60,7 @@ func TestAFloodOfTopicsLeavesTheOthersAlone(t *testing.T) {
 // known already and have no place any more after the limit was lowered. Seen to fail with the dead letter stored
 // without its topic, with parked topics not announced, and with the known topics counted against the limit.
 func TestEventsBeyondTheTopicLimitArePublishedOnceItIsRaised(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.createTopic("outbox.event.other", 1)
@@ -101,6 +103,7 @@ func TestEventsBeyondTheTopicLimitArePublishedOnceItIsRaised(t *testing.T) {
 // Break it catches: a dead letter that the table refuses stops those that are stored with it. Seen to fail with the
 // refusal of several taken for that of none of them.
 func TestDeadLettersStoredTogetherFailAlone(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.pg.Exec(t, `ALTER TABLE outbox_events_dlq ADD CHECK (aggregate_id <> 'k7')`)

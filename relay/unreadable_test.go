@@ -14,6 +14,7 @@ import (
 // stream that is opened again and again without anybody being told; events behind the row that are lost, or out of
 // order, when the slot is moved past it. Seen to fail with the count of broken sessions taken out.
 func TestUnreadableWALHaltsUntilTheSlotIsMoved(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	if b.pg.Server.Version() < 15 {

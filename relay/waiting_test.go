@@ -17,6 +17,7 @@ import (
 // Breaks it catches: the creation of a slot that hangs behind someone's transaction, and no one knows behind whose;
 // one that does not go on by itself. Seen to fail with the warning left out.
 func TestSlotCreationSaysForWhomItWaits(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	conn := b.pg.Connect(t)

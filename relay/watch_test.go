@@ -65,6 +65,7 @@ func TestOffsetsAreNotedWhileNothingIsConfirmed(t *testing.T) {
 // What is counted for the metrics waits for a lock. Break it catches: a relay that sends nothing in the meantime,
 // because who counts is who proves the lease. Seen to fail with both in one goroutine.
 func TestEventsFlowWhileWhatIsStoredIsCounted(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.c.Postgres.WALSenderTimeout = config.Duration(time.Second)
