@@ -174,7 +174,6 @@ var house = map[string]room{
 		external: []string{"github.com/rs/zerolog"},
 	},
 	"internal/settle/alarms": {own: []string{"sink", "internal/store"}},
-	"internal/settle/gate":   {},
 	"internal/run/restart": { // of store it uses what an error means
 		own: []string{"internal/access/login", "internal/run/bootstrap", "internal/watch/meter", "replication",
 			"retry", "internal/store"},
@@ -184,14 +183,10 @@ var house = map[string]room{
 		own: []string{"internal/store"}, external: []string{"github.com/rs/zerolog"}, tests: []string{"test/harness"},
 	},
 	"internal/settle/frontier": {own: []string{"internal/store"}},
-	"internal/settle/tally":    {own: []string{"config"}},
-	"internal/settle/refusal": {own: []string{"internal/outbox", "sink",
-		"internal/store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	"internal/settle": { // of store it uses the rows that it writes and reads: what it records are those
-		own: []string{"config", "offsets", "internal/outbox", "internal/settle/frontier", "internal/settle/gate",
-			"internal/run/halt",
-			"internal/memory", "internal/settle/refusal", "internal/settle/tally", "retry", "sink", "internal/store"},
-		external: []string{"github.com/rs/zerolog"},
+		own: []string{"config", "offsets", "internal/outbox", "internal/settle/frontier", "internal/run/halt",
+			"internal/memory", "retry", "sink", "internal/store"},
+		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 		tests:    []string{"test/sinktest"},
 	},
 	"relay": {

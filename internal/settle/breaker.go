@@ -12,7 +12,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
-	"github.com/cdc-relay/cdc-relay/internal/settle/tally"
 	"github.com/cdc-relay/cdc-relay/retry"
 )
 
@@ -35,7 +34,7 @@ type breaker struct {
 	news    chan struct{}                 // there is something for run to do
 
 	mu        sync.Mutex // guards what follows
-	tally     tally.Tally
+	tally     tally
 	loaded    bool
 	open      bool
 	halfOpen  bool
@@ -72,7 +71,7 @@ func newBreaker(s *Settler) *breaker {
 	}
 	return &breaker{
 		settler: s, limits: limits, apart: apart, news: make(chan struct{}, 1),
-		tally: tally.Tally{Window: time.Duration(limits.Window)},
+		tally: tally{window: time.Duration(limits.Window)},
 	}
 }
 
@@ -90,8 +89,8 @@ func (s *Settler) LoadBreaker(ctx context.Context) error {
 	}
 	b.loaded = true
 	b.halfOpen = known.Open
-	b.tally.Reset()
-	b.tally.Add(time.Now(), known.Dead, known.Dead+known.Published)
+	b.tally.reset()
+	b.tally.add(time.Now(), known.Dead, known.Dead+known.Published)
 	if known.Open {
 		s.log.Warn().Str("reason", known.Said).
 			Msg("dlq.breaker was open: the first event that would become a dead letter halts the relay again")
@@ -177,7 +176,7 @@ func (s *Settler) WithBreaker(f func(tripped *halt.Error)) {
 // published counts events that are journaled.
 func (b *breaker) published(n int) {
 	b.mu.Lock()
-	b.tally.Add(time.Now(), 0, int64(n))
+	b.tally.add(time.Now(), 0, int64(n))
 	b.mu.Unlock()
 }
 
@@ -200,17 +199,17 @@ func (b *breaker) mayDeadLetter(d *Delivery) bool {
 		return false
 	case d.mark().pardoned, b.pardons(d), slices.Contains(b.apart, d.Reason.Code):
 		return true
-	case b.halfOpen, b.tally.TooMany(time.Now(), b.limits):
+	case b.halfOpen, b.tally.tooMany(time.Now(), b.limits):
 		b.trip(d)
 		return false
 	}
-	b.tally.Add(time.Now(), 1, 1)
+	b.tally.add(time.Now(), 1, 1)
 	return true
 }
 
 // trip opens the breaker. The lock is held.
 func (b *breaker) trip(d *Delivery) {
-	dead, all := b.tally.Sum(time.Now())
+	dead, all := b.tally.sum(time.Now())
 	b.open, b.halfOpen, b.unsaved = true, false, true
 	if b.wantClose != byPerson { // who has asked for it already is heard
 		b.wantClose = notYet
@@ -301,7 +300,7 @@ func (b *breaker) close(ctx context.Context, why closing) {
 	wasOpen, halted := b.open, b.halt
 	// Not saved as open any more either: it may have opened since it was committed that it is closed.
 	b.open, b.halfOpen, b.unsaved, b.wantClose, b.halt = false, false, false, notYet, nil
-	b.tally.Reset()
+	b.tally.reset()
 	by := [...]string{"", "an event that was accepted", "a person", "a window without a dead letter"}[why]
 	b.settler.log.Info().Str("by", by).Msg("dlq.breaker is closed")
 	if !wasOpen {

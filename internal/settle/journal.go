@@ -7,7 +7,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/settle/frontier"
-	"github.com/cdc-relay/cdc-relay/internal/settle/refusal"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -38,7 +37,7 @@ type journal struct {
 	early    int       // see journalEarly
 	spare    []*journalJob
 	frontier frontier.Frontier[*journalJob]
-	refusals refusal.Table
+	refusals refusals
 }
 
 // journalJob is what one journal transaction records.
@@ -129,14 +128,14 @@ func (l *loop) writeJournal(ctx context.Context) {
 // commitJournal records a job. An event whose row the journal refuses becomes a dead letter that says where it is.
 func (l *loop) commitJournal(ctx context.Context, j *journalJob) error {
 	j.refused = j.refused[:0]
-	return l.journal.refusals.Narrow(0, len(j.rows), func(from, to int) error {
+	return l.journal.refusals.narrow(0, len(j.rows), func(from, to int) error {
 		if j.retried {
 			return l.settler.tables.SettleRetried(ctx, j.rows[from:to])
 		}
 		return l.settler.tables.Settle(ctx, j.rows[from:to], nil)
 	}, func(i int, why error) error {
 		d := j.deliveries[i]
-		d.Reason = refusal.Reason("NOT_JOURNALED", fmt.Sprintf("it is in the topic, at offset %d of partition %d, and the "+
+		d.Reason = refusedReason("NOT_JOURNALED", fmt.Sprintf("it is in the topic, at offset %d of partition %d, and the "+
 			"journal refuses its row, so a replay publishes it twice", d.Record.Offset, d.Record.Partition), why)
 		j.refused = append(j.refused, d)
 		dead := deadOf(d)

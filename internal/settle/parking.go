@@ -262,7 +262,7 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session Session) {
 		la.few = 0
 	}
 	if la.few > fewCycles && la.lane.Key != nil {
-		p.loop.settler.gate.Pause(la.name, handOver)
+		p.loop.settler.gate.pause(la.name, handOver)
 	}
 	if la.lane.Key != nil && !la.draining || la.probe {
 		rows = rows[:1]
@@ -337,7 +337,7 @@ func (p *parking) advance() {
 				p.loop.settler.retrier.ask(laneAsk{store.Ask{Lane: la.lane}, la.lane.Key != nil && !la.draining})
 			}
 		case la.parking == 0:
-			p.loop.settler.gate.Resume(la.name)
+			p.loop.settler.gate.resume(la.name)
 			delete(p.lanes, la.name)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/settle/refusal"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
@@ -37,7 +36,7 @@ type parks struct {
 	notes   []*parkChange // failed attempts of parked events that are to be noted
 	writing bool          // a portion of either is with the writer
 
-	refusals refusal.Table // of events
+	refusals refusals // of events
 }
 
 type parkKind uint8
@@ -85,7 +84,7 @@ func (l *loop) commitParks(ctx context.Context, portion []*parkChange) error {
 			Committed: a.d.Committed,
 		}
 	}
-	return l.parks.refusals.Narrow(0, len(parks), func(from, to int) error {
+	return l.parks.refusals.narrow(0, len(parks), func(from, to int) error {
 		parked, err := l.settler.tables.Park(ctx, parks[from:to])
 		if err == nil {
 			l.settler.parked.Add(parked)
@@ -98,7 +97,7 @@ func (l *loop) commitParks(ctx context.Context, portion []*parkChange) error {
 		if errors.Is(why, store.ErrIDTaken) {
 			code = "ID_REUSED"
 		}
-		d.Reason = refusal.Reason(code, "it was to be parked, and the table of parked events refuses its row", why)
+		d.Reason = refusedReason(code, "it was to be parked, and the table of parked events refuses its row", why)
 		dead := deadOf(d)
 		dead.Holds = l.settler.holds(d)
 		return l.writeDeadLetter(ctx, d, dead)

@@ -33,7 +33,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
 	"github.com/cdc-relay/cdc-relay/internal/settle/frontier"
-	"github.com/cdc-relay/cdc-relay/internal/settle/gate"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/retry"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -153,7 +152,7 @@ type Settler struct {
 	breaker  *breaker
 	isCopies func(topic string) bool // of dead letters: dlq.topic
 
-	gate     gate.Gate
+	gate     gate
 	encoder  atomic.Pointer[Encoder] // of the last session, for copies of dead letters
 	probes   probing
 	diverted sync.Map     // topics of which something is diverted, with the reason
@@ -194,8 +193,8 @@ func (s *Settler) Progress() <-chan struct{} { return s.loop.progress }
 // UseEncoder has copies of dead letters made as the session does that has just taken over.
 func (s *Settler) UseEncoder(e Encoder) { s.encoder.Store(&e) }
 
-// Wait returns when the dispatcher may hand in what it has: see package gate.
-func (s *Settler) Wait(ctx context.Context) { s.gate.Wait(ctx) }
+// Wait returns when the dispatcher may hand in what it has: see gate.
+func (s *Settler) Wait(ctx context.Context) { s.gate.wait(ctx) }
 
 // TakeOffsets is below which offset of each partition all records of ours are journaled, where that changed since it
 // was taken last. What cannot be saved is given back.

@@ -1,5 +1,4 @@
-// Package gate is where who hands in events waits while a lane is handed back to it.
-package gate
+package settle
 
 import (
 	"context"
@@ -7,8 +6,8 @@ import (
 	"time"
 )
 
-// Gate is open unless a lane has paused it. Its zero value is open, and any goroutine may use it.
-type Gate struct {
+// gate pauses the dispatcher while a lane is handed back to it; it is open unless a lane has paused it. Its zero value is open, and any goroutine may use it.
+type gate struct {
 	mu     sync.Mutex
 	names  map[string]struct{} // lanes for which it is paused; guarded by mu
 	opened chan struct{}       // closed when it is open again; guarded by mu, nil when nothing is paused
@@ -18,9 +17,9 @@ type Gate struct {
 // restAfter is for how many times its length the gate stays open after a pause that ran out.
 const restAfter = 4
 
-// Pause stops the gate for the lane, at most so long. A lane that pauses it again does not extend it; one that could
+// pause stops the gate for the lane, at most so long. A lane that pauses it again does not extend it; one that could
 // not be handed over in that time gets another pause after a while.
-func (g *Gate) Pause(name string, most time.Duration) {
+func (g *gate) pause(name string, most time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.names == nil {
@@ -35,8 +34,8 @@ func (g *Gate) Pause(name string, most time.Duration) {
 	}
 }
 
-// Resume ends the lane's pause.
-func (g *Gate) Resume(name string) {
+// resume ends the lane's pause.
+func (g *gate) resume(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.names, name)
@@ -46,8 +45,8 @@ func (g *Gate) Resume(name string) {
 	}
 }
 
-// Wait returns when the gate is open, or has been paused for long enough.
-func (g *Gate) Wait(ctx context.Context) {
+// wait returns when the gate is open, or has been paused for long enough.
+func (g *gate) wait(ctx context.Context) {
 	g.mu.Lock()
 	opened, left := g.opened, time.Until(g.until)
 	g.mu.Unlock()

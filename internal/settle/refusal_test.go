@@ -1,4 +1,4 @@
-package refusal
+package settle
 
 import (
 	"errors"
@@ -42,7 +42,7 @@ func (t *table) giveUp(row int, why error) error {
 func TestOnlyWhatIsRefusedIsGivenUp(t *testing.T) {
 	for _, bad := range [][]int{{}, {0}, {999}, {500, 501}, {3, 400, 401, 998}} {
 		tab := &table{refuses: func(row int) bool { return slices.Contains(bad, row) }}
-		if err := new(Table).Narrow(0, 1000, tab.write, tab.giveUp); err != nil {
+		if err := new(refusals).narrow(0, 1000, tab.write, tab.giveUp); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(tab.dead, bad) || len(tab.has) != 1000-len(bad) || !slices.IsSorted(tab.has) {
@@ -58,25 +58,25 @@ func TestOnlyWhatIsRefusedIsGivenUp(t *testing.T) {
 // Breaks it catches: a table that takes nothing at all, and so makes a dead letter of each event; trouble that is no
 // row's taken for one. Seen to fail without the bound, with one that nothing resets, and with any error narrowed.
 func TestTableThatRefusesEverythingIsNotTheRowsFault(t *testing.T) {
-	var counted Table
+	var counted refusals
 	tab := &table{refuses: func(int) bool { return true }}
 	for range 3 {
-		if err := counted.Narrow(0, 100, tab.write, tab.giveUp); !errors.Is(err, errRefused) {
+		if err := counted.narrow(0, 100, tab.write, tab.giveUp); !errors.Is(err, errRefused) {
 			t.Errorf("a table that takes nothing: got %v, want its refusal", err)
 		}
 	}
-	if len(tab.dead) != most {
-		t.Errorf("given up before the table was blamed: got %d rows, want %d", len(tab.dead), most)
+	if len(tab.dead) != mostRefused {
+		t.Errorf("given up before the table was blamed: got %d rows, want %d", len(tab.dead), mostRefused)
 	}
 	tab.refuses = func(row int) bool { return row == 50 }
-	for range 2 * most { // it is repaired but for one row
-		if err := counted.Narrow(0, 100, tab.write, tab.giveUp); err != nil {
+	for range 2 * mostRefused { // it is repaired but for one row
+		if err := counted.narrow(0, 100, tab.write, tab.giveUp); err != nil {
 			t.Fatal(err)
 		}
 	}
 	gone := errors.New("connection reset")
 	tab.dead = nil
-	err := counted.Narrow(0, 100, func(int, int) error { return gone }, tab.giveUp)
+	err := counted.narrow(0, 100, func(int, int) error { return gone }, tab.giveUp)
 	if !errors.Is(err, gone) || tab.dead != nil {
 		t.Errorf("a connection that breaks: got %v and %v given up, want it returned and none", err, tab.dead)
 	}

@@ -1,4 +1,4 @@
-package gate
+package settle
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 // is hardly ever open. Seen to fail with each line of Resume left out, and with no rest after a pause.
 func TestGateKeepsWhoWaitsUntilItIsResumedOrItsPauseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := new(Gate)
+		g := new(gate)
 		waited := func(ctx context.Context) time.Duration {
 			began := time.Now()
-			g.Wait(ctx)
+			g.wait(ctx)
 			return time.Since(began)
 		}
 		want := func(what string, got, want time.Duration) {
@@ -25,19 +25,19 @@ func TestGateKeepsWhoWaitsUntilItIsResumedOrItsPauseIsOver(t *testing.T) {
 			}
 		}
 		want("open", waited(t.Context()), 0)
-		g.Pause("a", time.Second)
-		g.Pause("b", time.Second)
-		time.AfterFunc(100*time.Millisecond, func() { g.Resume("a") })
-		time.AfterFunc(200*time.Millisecond, func() { g.Resume("b") })
+		g.pause("a", time.Second)
+		g.pause("b", time.Second)
+		time.AfterFunc(100*time.Millisecond, func() { g.resume("a") })
+		time.AfterFunc(200*time.Millisecond, func() { g.resume("b") })
 		want("two lanes", waited(t.Context()), 200*time.Millisecond)
 		time.Sleep(10 * time.Second)
-		g.Pause("a", time.Second)
+		g.pause("a", time.Second)
 		want("a lane that never resumes", waited(t.Context()), time.Second)
 		time.Sleep(2 * time.Second)
-		g.Pause("a", time.Second)
+		g.pause("a", time.Second)
 		want("the same again, soon", waited(t.Context()), 0)
 		time.Sleep(5 * time.Second)
-		g.Pause("a", time.Second)
+		g.pause("a", time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		want("given up", waited(ctx), time.Millisecond)
