@@ -124,11 +124,10 @@ var house = map[string]room{
 		own: []string{"config/internal/masking",
 			"config/internal/spelling"}, external: []string{"github.com/goccy/go-yaml"},
 	},
-	"internal/message/schemas":   {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
-	"internal/run/halt":          {own: []string{"decoder", "internal/access/login", "replication"}},
-	"internal/watch/health":      {own: []string{"internal/run/halt", "sink"}},
-	"internal/run/lease":         {},
-	"internal/watch/interleaved": {own: []string{"internal/outbox"}},
+	"internal/message/schemas": {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
+	"internal/run/halt":        {own: []string{"decoder", "internal/access/login", "replication"}},
+	"internal/watch/health":    {own: []string{"internal/run/halt", "sink"}},
+	"internal/run/lease":       {},
 	"internal/watch/logs": {own: []string{"config",
 		"internal/watch/logqueue"}, external: []string{"github.com/rs/zerolog"}},
 	"relay/registry": {
@@ -148,7 +147,7 @@ var house = map[string]room{
 	"internal/watch/meter": { // of store it uses the row of the slot
 		own: []string{
 			"internal/watch/logqueue", "internal/outbox", "internal/run/halt", "internal/watch/health",
-			"internal/watch/interleaved", "sink",
+			"sink",
 			"internal/store",
 		},
 		external: []string{

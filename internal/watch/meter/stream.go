@@ -5,15 +5,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/cdc-relay/cdc-relay/internal/watch/interleaved"
 )
-
-// Interleaved are writers of one aggregate that overlapped.
-type Interleaved = interleaved.Report
-
-// InterleavedPair is two events of writers that overlapped.
-type InterleavedPair = interleaved.Pair
 
 // The labels of a session's end.
 const (
@@ -35,7 +27,7 @@ type Stream struct {
 	// Redelivered events that were not sent again, by what knew them.
 	SkippedMemory, SkippedJournal, SkippedTopic prometheus.Counter
 
-	Interleaved interleaved.Lint // the dispatcher notes events; any goroutine asks
+	Interleaved OverlapLint // the dispatcher notes events; any goroutine asks
 
 	PossibleDuplicates atomic.Uint64 // of a process that died; the driver counts its own
 

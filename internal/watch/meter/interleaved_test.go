@@ -1,4 +1,4 @@
-package interleaved
+package meter
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ func event(aggregate, id string, seq int64) *outbox.Event {
 // numbers only have gaps, and a sequence that was set back and counts forever. Seen to fail with numbers that are
 // compared across aggregates, and with the highest number kept instead of the newest.
 func TestOnlyANumberThatGoesBackCounts(t *testing.T) {
-	var l Lint
+	var l OverlapLint
 	if got := l.Begin(""); got != "seq" || l.Report() != nil {
 		t.Errorf("before the first number: got column %q and report %v, want seq and none", got, l.Report())
 	}
@@ -44,7 +44,7 @@ func TestOnlyANumberThatGoesBackCounts(t *testing.T) {
 
 // Seen to fail with a report that keeps every pair.
 func TestAReportIsBounded(t *testing.T) {
-	var l Lint
+	var l OverlapLint
 	l.Begin("")
 	long := strings.Repeat("x", 2*idBytes)
 	for n := range int64(100) {
@@ -58,7 +58,7 @@ func TestAReportIsBounded(t *testing.T) {
 // Seen to fail with order_by taken as it is.
 func TestTheColumnIsThatOfTheOrder(t *testing.T) {
 	for orderBy, want := range map[string]string{"": "seq", "id": "id", "created_at, id": "seq", "id desc": "seq"} {
-		var l Lint
+		var l OverlapLint
 		if got := l.Begin(orderBy); got != want {
 			t.Errorf("order_by %q: got %q, want %q", orderBy, got, want)
 		}
@@ -67,7 +67,7 @@ func TestTheColumnIsThatOfTheOrder(t *testing.T) {
 
 // Seen to fail with slots that are made for each event.
 func TestAnEventCostsNoAllocation(t *testing.T) {
-	var l Lint
+	var l OverlapLint
 	l.Begin("")
 	e := event("a", "019aa7e4-0000-7000-8000-000000000001", 1)
 	l.Note(e)
@@ -77,7 +77,7 @@ func TestAnEventCostsNoAllocation(t *testing.T) {
 }
 
 func BenchmarkNote(b *testing.B) {
-	var l Lint
+	var l OverlapLint
 	l.Begin("")
 	var events []*outbox.Event
 	for n := range 1000 {

@@ -1,7 +1,4 @@
-// Package interleaved notices writers of one aggregate that overlapped: in the order of the commits the number that
-// each row draws at its insert goes back. Who holds a lock on the aggregate before the insert cannot do that. It counts
-// and names them; order is the order of the commits all the same, and nothing is held up.
-package interleaved
+package meter
 
 import (
 	"hash/maphash"
@@ -18,8 +15,8 @@ const (
 	named   = 5    // pairs that a report names
 )
 
-// Pair is two events of an aggregate.
-type Pair struct {
+// InterleavedPair is two events of an aggregate.
+type InterleavedPair struct {
 	AggregateType string    `json:"aggregate_type"`
 	AggregateID   string    `json:"aggregate_id"`
 	Event         string    `json:"event"`  // inserted first, committed later
@@ -27,24 +24,28 @@ type Pair struct {
 	At            time.Time `json:"at"`     // when it was noticed
 }
 
-// Report is what was noticed since the process started.
-type Report struct {
-	Total uint64 `json:"total"`
-	Last  []Pair `json:"last"` // the newest one last
+// Interleaved is what was noticed since the process started.
+type Interleaved struct {
+	Total uint64            `json:"total"`
+	Last  []InterleavedPair `json:"last"` // the newest one last
 }
 
-// Lint compares events in the order of the stream. One goroutine calls Begin and Note, any one the rest.
-type Lint struct {
+// OverlapLint notices writers of one aggregate that overlapped: in the order of the commits the number that each row
+// draws at its insert goes back. Who holds a lock on the aggregate before the insert cannot do that. It counts and names
+// them; order is the order of the commits all the same, and nothing is held up.
+//
+// It compares events in the order of the stream. One goroutine calls Begin and Note, any one the rest.
+type OverlapLint struct {
 	seed maphash.Seed
-	seen []last // nil until there is a number
+	seen []newest // nil until there is a number
 
 	mu     sync.Mutex
 	on     bool
-	report Report
+	report Interleaved
 }
 
-// last is an aggregate's newest event.
-type last struct {
+// newest is an aggregate's newest event.
+type newest struct {
 	aggregate uint64 // its hash
 	seq       int64
 	id        [idBytes]byte
@@ -53,7 +54,7 @@ type last struct {
 
 // Begin forgets all events, for what comes again is no news, and returns the column to look at: orderBy if that is one
 // column, else seq.
-func (l *Lint) Begin(orderBy string) (column string) {
+func (l *OverlapLint) Begin(orderBy string) (column string) {
 	l.seed = maphash.MakeSeed()
 	clear(l.seen)
 	if column = strings.TrimSpace(orderBy); column == "" || strings.ContainsAny(column, ", ") {
@@ -63,7 +64,7 @@ func (l *Lint) Begin(orderBy string) (column string) {
 }
 
 // Note compares the event with the newest one of its aggregate. It allocates when they are interleaved, and once.
-func (l *Lint) Note(e *outbox.Event) {
+func (l *OverlapLint) Note(e *outbox.Event) {
 	if e.Seq == 0 || e.AggregateID == nil {
 		return
 	}
@@ -80,18 +81,18 @@ func (l *Lint) Note(e *outbox.Event) {
 	at.idLen = uint8(copy(at.id[:], e.ID))
 }
 
-func (l *Lint) begin() {
-	l.seen = make([]last, slots)
+func (l *OverlapLint) begin() {
+	l.seen = make([]newest, slots)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.on = true
 }
 
-func (l *Lint) count(e *outbox.Event, before string) {
+func (l *OverlapLint) count(e *outbox.Event, before string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.report.Total++
-	if l.report.Last = append(l.report.Last, Pair{
+	if l.report.Last = append(l.report.Last, InterleavedPair{
 		AggregateType: string(e.AggregateType), AggregateID: string(e.AggregateID),
 		Event: string(e.ID[:min(len(e.ID), idBytes)]), Before: before, At: time.Now(),
 	}); len(l.report.Last) > named {
@@ -100,17 +101,17 @@ func (l *Lint) count(e *outbox.Event, before string) {
 }
 
 // Report is what was noticed; nil: no event had a number to compare.
-func (l *Lint) Report() *Report {
+func (l *OverlapLint) Report() *Interleaved {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.on {
 		return nil
 	}
-	return &Report{l.report.Total, append([]Pair{}, l.report.Last...)}
+	return &Interleaved{l.report.Total, append([]InterleavedPair{}, l.report.Last...)}
 }
 
 // Total is how many were noticed.
-func (l *Lint) Total() uint64 {
+func (l *OverlapLint) Total() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.report.Total
