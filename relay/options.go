@@ -13,7 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/internal/message/schemas"
 	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
-	"github.com/cdc-relay/cdc-relay/internal/watch/logs"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -48,7 +47,7 @@ func WithLoggerTo(l zerolog.Logger, lines *logqueue.Writer) Option {
 }
 
 // WithSlog logs to l, which decides about the level. The relay never waits for l.
-func WithSlog(l *slog.Logger) Option { return WithLoggerTo(logs.To(l)) }
+func WithSlog(l *slog.Logger) Option { return WithLoggerTo(logqueue.ToSlog(l)) }
 
 // WithRegisterer registers the relay's metrics with r, too, until Run has ended; [Relay.Registry] has them in any
 // case. The metrics of the process and of Go are left to the program.
@@ -84,7 +83,7 @@ func New(cfg config.Config, driver sink.Driver, opts ...Option) (*Relay, error) 
 		return nil, err
 	}
 	if o.log == nil {
-		WithLoggerTo(logs.New(cfg))(&o)
+		WithLoggerTo(logqueue.Configured(cfg))(&o)
 	}
 	r := assemble(o)
 	if o.registerer == nil {

@@ -27,7 +27,7 @@ var house = map[string]room{
 	"internal/access/certs":   {},
 	"internal/plain":          {},
 	"internal/tap":            {},
-	"internal/watch/logqueue": {own: []string{"internal/plain"}, external: []string{"github.com/rs/zerolog"}},
+	"internal/watch/logqueue": {own: []string{"config", "internal/plain"}, external: []string{"github.com/rs/zerolog"}},
 	"internal/access/secret":  {external: []string{"golang.org/x/oauth2"}},
 	"internal/access/login": {own: []string{"internal/access/secret"}, external: []string{"github.com/jackc/pgx/v5"},
 		tests: []string{"replication", "internal/store"}},
@@ -128,8 +128,6 @@ var house = map[string]room{
 	"internal/run/halt":        {own: []string{"decoder", "internal/access/login", "replication"}},
 	"internal/watch/health":    {own: []string{"internal/run/halt", "sink"}},
 	"internal/run/lease":       {},
-	"internal/watch/logs": {own: []string{"config",
-		"internal/watch/logqueue"}, external: []string{"github.com/rs/zerolog"}},
 	"relay/registry": {
 		own: []string{"internal/access/certs", "config", "retry", "internal/message/schemas", "internal/access/secret"},
 		external: []string{
@@ -193,7 +191,7 @@ var house = map[string]room{
 			"config", "decoder", "internal/watch/logqueue", "offsets", "internal/outbox", "internal/settle/alarms",
 			"internal/upkeep/blockers",
 			"internal/run/bootstrap", "internal/settle/frontier", "internal/run/halt", "internal/watch/health",
-			"internal/run/lease", "internal/watch/logs", "internal/message", "internal/watch/meter",
+			"internal/run/lease", "internal/message", "internal/watch/meter",
 			"internal/upkeep/reconcile",
 			"internal/run/recovery", "internal/settle/requests", "internal/run/restart",
 			"internal/run/settings", "internal/settle", "internal/upkeep", "replication", "internal/message/schemas", "sink",

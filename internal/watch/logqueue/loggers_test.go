@@ -1,4 +1,4 @@
-package logs
+package logqueue
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ func TestLogsReachTheProgramsLogger(t *testing.T) {
 		return a
 	}
 	handler := slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelInfo, ReplaceAttr: withoutTime})
-	log, lines := To(slog.New(handler))
+	log, lines := ToSlog(slog.New(handler))
 	log.Debug().Msg("not shown")
 	log.Info().Msg("begins")
 	log.Warn().Err(errors.New("broken")).Int("partition", 3).Msg("told")

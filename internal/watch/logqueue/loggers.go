@@ -1,5 +1,4 @@
-// Package logs makes the loggers that a relay may log to.
-package logs
+package logqueue
 
 import (
 	"context"
@@ -14,39 +13,38 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
 )
 
-// New logs to standard error as the configuration says, by way of the lines that it returns.
-func New(cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
+// Configured logs to standard error as the configuration says, by way of the lines that it returns.
+func Configured(cfg config.Config) (zerolog.Logger, *Writer) {
 	level, err := zerolog.ParseLevel(cfg.Log.Level)
 	if err != nil {
 		level = zerolog.InfoLevel // not a valid configuration
 	}
 	var w io.Writer = os.Stderr
 	if cfg.Log.Format == config.LogConsole {
-		w = logqueue.Console(os.Stderr, true)
+		w = Console(os.Stderr, true)
 	}
 	service := func(c zerolog.Context) zerolog.Context { return c.Timestamp().Str("service", cfg.Service) }
-	lines := logqueue.New(w).Reports(service)
+	lines := New(w).Reports(service)
 	return service(zerolog.New(lines).Level(level).With()).Logger(), lines
 }
 
-// To logs to l, which decides about the level, by way of the lines that it returns: a handler may block. The relay logs
+// ToSlog logs to l, which decides about the level, by way of the lines that it returns: a handler may block. The relay logs
 // changes, never events, so reading each line once more costs nothing that counts.
-func To(l *slog.Logger) (zerolog.Logger, *logqueue.Writer) {
-	lines := logqueue.New(writer{l})
+func ToSlog(l *slog.Logger) (zerolog.Logger, *Writer) {
+	lines := New(slogWriter{l})
 	return zerolog.New(lines), lines
 }
 
-// writer hands the lines of a zerolog.Logger to a slog.Logger.
-type writer struct{ to *slog.Logger }
+// slogWriter hands the lines of a zerolog.Logger to a slog.Logger.
+type slogWriter struct{ to *slog.Logger }
 
 // Write takes a line without a level.
-func (w writer) Write(line []byte) (int, error) { return w.WriteLevel(zerolog.InfoLevel, line) }
+func (w slogWriter) Write(line []byte) (int, error) { return w.WriteLevel(zerolog.InfoLevel, line) }
 
 // WriteLevel takes a line: its fields become attributes, by their names.
-func (w writer) WriteLevel(level zerolog.Level, line []byte) (int, error) {
+func (w slogWriter) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	ctx, severity := context.Background(), levelOf(level)
 	handler := w.to.Handler()
 	if !handler.Enabled(ctx, severity) {
