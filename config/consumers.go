@@ -13,8 +13,6 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
-
-	"github.com/cdc-relay/cdc-relay/config/internal/spelling"
 )
 
 // RabbitMQConsumer is a consumer of RabbitMQ's exchanges: what its queue is bound with, and how long it waits between
@@ -87,7 +85,7 @@ func (f *file) consumer(key Key, name string, n ast.Node) map[string]raw {
 			f.report(path, entry.Key, "set twice", "once")
 		}
 		if !slices.Contains(words, word) {
-			f.report(path, entry.Key, "unknown key; the nearest known key is "+spelling.Nearest(word, words), "")
+			f.report(path, entry.Key, "unknown key; the nearest known key is "+nearest(word, words), "")
 			continue
 		}
 		r := raw{where: f.where(entry.Key)}

@@ -5,8 +5,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-
-	"github.com/cdc-relay/cdc-relay/config/internal/spelling"
 )
 
 // Input is everything that the configuration is made of.
@@ -216,12 +214,11 @@ func unknownKey(path, where string) Problem {
 	for _, k := range availableKeys() {
 		names = append(names, k.Name)
 	}
-	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + spelling.Nearest(path, names)}
+	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + nearest(path, names)}
 }
 
 func unknownSection(path, where string) Problem {
-	nearest := spelling.Nearest(path, sections())
-	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + nearest}
+	return Problem{Key: path, Where: where, What: "unknown key; the nearest known key is " + nearest(path, sections())}
 }
 
 func unknownVariable(name string, own []string) Problem {
@@ -229,6 +226,5 @@ func unknownVariable(name string, own []string) Problem {
 	for _, k := range availableKeys() {
 		names = append(names, k.Env)
 	}
-	nearest := spelling.Nearest(name, names)
-	return Problem{Where: name, What: "unknown key; the nearest known variable is " + nearest}
+	return Problem{Where: name, What: "unknown key; the nearest known variable is " + nearest(name, names)}
 }

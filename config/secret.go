@@ -3,12 +3,7 @@ package config
 import (
 	"reflect"
 	"strings"
-
-	"github.com/cdc-relay/cdc-relay/config/internal/masking"
 )
-
-// MaskURL replaces every password in a connection URL or key=value string, well-formed or not.
-func MaskURL(s string) string { return masking.URL(s) }
 
 const (
 	endpointsKey  = "webhook.endpoints" // its values are URLs
@@ -19,17 +14,17 @@ const (
 func (k Key) mask(value string) string {
 	switch last := lastWord(k.Name); {
 	case k.Name == "webhook.url":
-		return masking.Endpoint(value)
+		return maskEndpoint(value)
 	case k.Name == "nats.url":
-		return masking.NATS(value)
+		return maskNATS(value)
 	case strings.HasSuffix(last, "url"):
-		return masking.URL(value)
+		return MaskURL(value)
 	case strings.HasSuffix(last, "password"), strings.HasSuffix(last, "secret"):
-		return masking.Masked
+		return masked
 	case k.Name == endpointsKey:
-		return masking.Endpoint(value)
+		return maskEndpoint(value)
 	case k.Name == parametersKey:
-		return masking.Pairs(value)
+		return maskPairs(value)
 	}
 	return value
 }
@@ -38,9 +33,9 @@ func (k Key) mask(value string) string {
 func (k Key) maskPair(name, text string) string {
 	switch {
 	case k.Name == endpointsKey:
-		return masking.Endpoint(text)
-	case k.Name == parametersKey && masking.Secret(name):
-		return masking.Masked
+		return maskEndpoint(text)
+	case k.Name == parametersKey && namesSecret(name):
+		return masked
 	}
 	return text
 }

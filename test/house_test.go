@@ -118,11 +118,8 @@ var house = map[string]room{
 		"sink"}, tests: []string{"test/sinktest"}},
 	"sink/stdout": {own: []string{"internal/outbox", "sink"}, tests: []string{"test/sinktest"}},
 
-	"config/internal/masking":  {},
-	"config/internal/spelling": {},
 	"config": {
-		own: []string{"config/internal/masking",
-			"config/internal/spelling"}, external: []string{"github.com/goccy/go-yaml"},
+		external: []string{"github.com/goccy/go-yaml"},
 	},
 	"internal/message/schemas": {external: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"internal/run/halt":        {own: []string{"decoder", "internal/access/login", "replication"}},

@@ -1,11 +1,8 @@
-// Package spelling finds the key that someone meant. Tested in package config, too, by whole configurations.
-package spelling
+package config
 
-import "strings"
-
-// Nearest is the candidate that takes the fewest edits, or whose last word does: "brokers" is nearest to
+// nearest is the candidate that takes the fewest edits, or whose last word does: "brokers" is nearest to
 // "kafka.brokers".
-func Nearest(name string, candidates []string) string {
+func nearest(name string, candidates []string) string {
 	const foreignSection = 2 // edits that a match of the last word alone is worth
 	best, fewest := "", -1
 	for _, c := range candidates {
@@ -37,5 +34,3 @@ func distance(a, b string) int {
 	}
 	return row[len(b)]
 }
-
-func lastWord(name string) string { return name[strings.LastIndexByte(name, '.')+1:] }

@@ -1,4 +1,4 @@
-package masking
+package config
 
 import "testing"
 
@@ -36,8 +36,8 @@ func TestPasswordsAreMasked(t *testing.T) {
 		"localhost:5432":                                     "localhost:5432",
 		"host=db user=app":                                   "host=db user=app",
 	} {
-		if got := URL(in); got != want {
-			t.Errorf("URL(%q): got %q, want %q", in, got, want)
+		if got := MaskURL(in); got != want {
+			t.Errorf("MaskURL(%q): got %q, want %q", in, got, want)
 		}
 	}
 }

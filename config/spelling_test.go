@@ -1,4 +1,4 @@
-package spelling
+package config
 
 import "testing"
 
@@ -9,7 +9,7 @@ func TestTheNearestIsWhatWasMeant(t *testing.T) {
 	for name, want := range map[string]string{
 		"brokers": "kafka.brokers", "outbox.tabel": "outbox.table", "postgres.uri": "postgres.url", "linger": "kafka.linger",
 	} {
-		if got := Nearest(name, keys); got != want {
+		if got := nearest(name, keys); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
 	}

@@ -1,15 +1,12 @@
-// Package masking hides passwords and tokens in addresses, well-formed or not.
-//
-// Tested by package config, too, whose messages it is for.
-package masking
+package config
 
 import (
 	"regexp"
 	"strings"
 )
 
-// Masked stands in the place of a secret. It is what net/url and pgx put there, too.
-const Masked = "xxxxx"
+// masked stands in the place of a secret. It is what net/url and pgx put there, too.
+const masked = "xxxxx"
 
 var (
 	// From the colon after the user to the last @ anywhere: a password with an unescaped @, :, /, ? or # is wrong in a
@@ -21,7 +18,7 @@ var (
 	// The same where the scheme is misspelt: postgres:/user:secret@host, postgres//user:secret@host, user:secret@host. A
 	// password in a pair is for passwordPair.
 	userinfoOfNone = regexp.MustCompile(`(?s):[^/\s].*@`)
-	isPairs        = regexp.MustCompile(`^\s*\w+\s*=`)
+	keyValues      = regexp.MustCompile(`^\s*\w+\s*=`)
 	// The same before a further host of a list, which has no scheme.
 	userinfoOfHost = regexp.MustCompile(`(,[^:/?#,@\s]+):[^,/]*@`)
 	// password=… of a URL's query.
@@ -33,39 +30,39 @@ var (
 	token = regexp.MustCompile(`(://)[^:/?#@\s]+@`)
 )
 
-// URL replaces every password in a connection URL or key=value string, well-formed or not.
-func URL(s string) string {
-	hidden := userinfo.ReplaceAllString(s, "$1:"+Masked+"@")
+// MaskURL replaces every password in a connection URL or key=value string, well-formed or not.
+func MaskURL(s string) string {
+	hidden := userinfo.ReplaceAllString(s, "$1:"+masked+"@")
 	hidden = userinfoOfAt.ReplaceAllStringFunc(hidden, func(found string) string {
 		if m := userinfoOfAt.FindStringSubmatch(found); m[2] == "" {
-			return m[1] + ":" + Masked + "@"
+			return m[1] + ":" + masked + "@"
 		}
 		return found
 	})
-	if !strings.Contains(s, "://") && !isPairs.MatchString(s) {
-		hidden = userinfoOfNone.ReplaceAllString(hidden, ":"+Masked+"@")
+	if !strings.Contains(s, "://") && !keyValues.MatchString(s) {
+		hidden = userinfoOfNone.ReplaceAllString(hidden, ":"+masked+"@")
 	}
 	if isURL.MatchString(s) {
-		hidden = userinfoOfHost.ReplaceAllString(hidden, "$1:"+Masked+"@")
-		return passwordQuery.ReplaceAllString(hidden, "${1}"+Masked)
+		hidden = userinfoOfHost.ReplaceAllString(hidden, "$1:"+masked+"@")
+		return passwordQuery.ReplaceAllString(hidden, "${1}"+masked)
 	}
-	return passwordPair.ReplaceAllString(hidden, "${1}"+Masked)
+	return passwordPair.ReplaceAllString(hidden, "${1}"+masked)
 }
 
-// NATS is URL for addresses of NATS, where a user without a password is a token.
-func NATS(s string) string { return token.ReplaceAllString(URL(s), "${1}"+Masked+"@") }
+// maskNATS is MaskURL for addresses of NATS, where a user without a password is a token.
+func maskNATS(s string) string { return token.ReplaceAllString(MaskURL(s), "${1}"+masked+"@") }
 
 // query is that of a URL, up to the next one in a list.
 var query = regexp.MustCompile(`\?[^\s,}]*`)
 
-// Endpoint hides what follows the path, too: receivers' tokens are there.
-func Endpoint(s string) string { return query.ReplaceAllString(URL(s), "?"+Masked) }
+// maskEndpoint hides what follows the path, too: receivers' tokens are there.
+func maskEndpoint(s string) string { return query.ReplaceAllString(MaskURL(s), "?"+masked) }
 
 // secretPair is a parameter that holds a secret, where none belongs, as a file or a variable writes it.
 var secretPair = regexp.MustCompile(`(?i)(\w*(?:secret|password|assertion|token)\w*\s*[:=]\s*)[^,}]*`)
 
-// Pairs hides the values whose names say that they are secret.
-func Pairs(s string) string { return secretPair.ReplaceAllString(s, "${1}"+Masked) }
+// maskPairs hides the values whose names say that they are secret.
+func maskPairs(s string) string { return secretPair.ReplaceAllString(s, "${1}"+masked) }
 
-// Secret reports that a name is one of a secret.
-func Secret(name string) bool { return secretPair.MatchString(name + "=") }
+// namesSecret reports whether a name is one of a secret.
+func namesSecret(name string) bool { return secretPair.MatchString(name + "=") }
