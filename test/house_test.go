@@ -266,8 +266,6 @@ var house = map[string]room{
 	"cmd/internal/demo": {
 		own: []string{"cmd/internal/cli", "config"}, external: []string{"github.com/spf13/cobra"},
 	},
-	"cmd/cdc-relay/internal/ahead": {own: []string{"internal/doctor/check",
-		"config"}, external: []string{"github.com/rs/zerolog"}},
 	"cmd/cdc-relay/internal/ask": {own: []string{
 		"cmd/internal/cli", "config", "internal/web/consumers", "relay", "internal/access/secret", "internal/store",
 	}, external: []string{"github.com/spf13/cobra"}},
@@ -275,13 +273,7 @@ var house = map[string]room{
 		own:      []string{"cmd/internal/cli", "config", "relay/install", "relay", "internal/store"},
 		external: []string{"github.com/spf13/cobra"},
 	},
-	"cmd/cdc-relay/internal/edit":  {},
-	"cmd/cdc-relay/internal/clean": {own: []string{"config", "internal/store"}},
-	"cmd/cdc-relay/internal/reconcile": {
-		own: []string{"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "internal/brokers", "relay",
-			"internal/store"},
-		external: []string{"github.com/rs/zerolog"},
-	},
+	"cmd/cdc-relay/internal/edit": {},
 	"cmd/cdc-relay/internal/slot": {own: []string{
 		"cmd/cdc-relay/internal/ask", "cmd/cdc-relay/internal/show", "cmd/internal/cli", "config",
 		"internal/outbox", "relay",
@@ -294,10 +286,8 @@ var house = map[string]room{
 	}},
 	"cmd/cdc-relay": {
 		own: []string{
-			"internal/web", "internal/bench", "internal/doctor/check", "cmd/cdc-relay/internal/ahead",
-			"cmd/cdc-relay/internal/ask",
-			"cmd/cdc-relay/internal/clean", "cmd/cdc-relay/internal/configure",
-			"cmd/cdc-relay/internal/edit", "cmd/cdc-relay/internal/reconcile",
+			"internal/web", "internal/bench", "internal/doctor/check", "cmd/cdc-relay/internal/ask",
+			"cmd/cdc-relay/internal/configure", "cmd/cdc-relay/internal/edit",
 			"cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo",
 			"config", "internal/web/consumers", "internal/brokers", "relay/install", "relay/install/inbox",
 			"internal/watch/logqueue", "internal/outbox", "relay", "replication", "internal/store",

@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
-	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/clean"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 )
@@ -56,13 +55,13 @@ func (c *cleanupCommand) Run(a *cli.App) error {
 		return err
 	}
 	defer st.Close()
-	cleaner := clean.Cleaner{Store: st, Batch: c.Batch, Pause: c.Pause, Tell: a.Progress()}
-	rows, err := cleaner.Due(ctx, cfg)
+	cl := cleaner{store: st, batch: c.Batch, pause: c.Pause, tell: a.Progress()}
+	rows, err := cl.due(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	if !c.DryRun {
-		rows, err = cleaner.Run(ctx, cfg, rows)
+		rows, err = cl.run(ctx, cfg, rows)
 	}
 	result := cleaned{DryRun: c.DryRun, Outbox: rows.Outbox, Journal: rows.Journal, Dead: rows.Dead, Notes: kept(cfg)}
 	if !a.JSON {

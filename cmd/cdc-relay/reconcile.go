@@ -2,14 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/reconcile"
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/brokers"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
 )
@@ -84,7 +89,7 @@ func (c reconcileCommand) dry(ctx context.Context, a *cli.App, st *store.Store) 
 }
 
 func (c reconcileCommand) ask(ctx context.Context, a *cli.App, st *store.Store) error {
-	request, report, err := reconcile.Ask(ctx, a, st, c.Wait)
+	request, report, err := askReconcile(ctx, a, st, c.Wait)
 	if err != nil {
 		return err
 	}
@@ -97,7 +102,7 @@ func (c reconcileCommand) ask(ctx context.Context, a *cli.App, st *store.Store) 
 
 func (c reconcileCommand) here(ctx context.Context, a *cli.App, cfg config.Config) error {
 	log, _ := a.Logger(cfg)
-	report, err := reconcile.Here(ctx, cfg, log, a.Build.Facts().Version, c.Wait)
+	report, err := reconcileHere(ctx, cfg, log, a.Build.Facts().Version, c.Wait)
 	if err != nil {
 		return err
 	}
@@ -106,4 +111,54 @@ func (c reconcileCommand) here(ctx context.Context, a *cli.App, cfg config.Confi
 	}
 	show.Reconcile(a, report)
 	return nil
+}
+
+// askReconcile asks the running relay to look through the table, and waits as long for it.
+func askReconcile(ctx context.Context, a *cli.App, st *store.Store,
+	wait time.Duration) (request int64, r relay.ReconcileReport, err error) {
+	id, err := st.AddRequest(ctx, store.RequestReconcile, store.Filter{}, cli.UserAtHost(), "")
+	if err != nil {
+		return 0, r, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	done, err := ask.Follow(bounded, a, st, id)
+	if bounded.Err() != nil && ctx.Err() == nil {
+		return id, r, fmt.Errorf("not done within %v; request %d stays, and the relay goes on with it: "+
+			"give more time with --wait, or see its log", wait, id)
+	}
+	if err != nil {
+		return id, r, err
+	}
+	return id, relay.ReconcileReport{Unrecorded: int(ask.Total(done)), Missed: int(done.Done),
+		Took: done.FinishedAt.Sub(*done.StartedAt)}, nil
+}
+
+// reconcileHere relays in this process, with the slot, until the look through the whole table is done.
+func reconcileHere(ctx context.Context, cfg config.Config, log zerolog.Logger, version string,
+	wait time.Duration) (relay.ReconcileReport, error) {
+	cfg.OnHalt = config.OnHaltExit
+	r, err := brokers.Relay(cfg, log, os.Stdout, relay.WithLogger(log), relay.WithVersion(version))
+	if err != nil {
+		return relay.ReconcileReport{}, err
+	}
+	relaying, end := context.WithCancel(ctx)
+	defer end()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- r.Run(relaying)
+		end()
+	}()
+	bounded, cancel := context.WithTimeout(relaying, wait)
+	defer cancel()
+	report, err := r.Reconcile(bounded)
+	end()
+	if failed := <-ended; failed != nil {
+		return report, failed
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return report, fmt.Errorf("not done within %v: what waits is relayed first (see the log); "+
+			"give more time with --wait, or start cdc-relay run, which reconciles by itself", wait)
+	}
+	return report, err
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ahead"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
@@ -91,7 +90,7 @@ func relayUntilStopped(a *cli.App) error {
 	looking, seen := context.WithCancel(context.Background())
 	defer seen()
 	if cfg.Sink == config.SinkKafka {
-		go ahead.Look(looking, cfg, log)
+		go lookAhead(looking, cfg, log)
 	}
 	err = errors.Join(r.Run(ctx), server.Close())
 	if err == nil && reader.isGone() {

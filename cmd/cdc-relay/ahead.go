@@ -1,6 +1,4 @@
-// Package ahead has a start say in the log what check would say of brokers and topics, so that it does not take another
-// command to tell what will go wrong. Nothing waits for it: the sink waits for brokers that are away.
-package ahead
+package main
 
 import (
 	"context"
@@ -13,12 +11,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/doctor/check"
 )
 
-// patience bounds how long the look at the brokers may take.
-const patience = 30 * time.Second
+// lookPatience bounds how long the look at the brokers may take.
+const lookPatience = 30 * time.Second
 
-// Look logs every finding that is not ok.
-func Look(ctx context.Context, cfg config.Config, log zerolog.Logger) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// lookAhead logs what check would report about brokers and topics, so that a start shows what will go wrong. Nothing
+// waits for it: the sink waits for brokers that are away.
+func lookAhead(ctx context.Context, cfg config.Config, log zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, lookPatience)
 	defer cancel()
 	report := check.Brokers(ctx, cfg)
 	if errors.Is(ctx.Err(), context.Canceled) {

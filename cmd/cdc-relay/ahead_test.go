@@ -1,4 +1,4 @@
-package ahead
+package main
 
 import (
 	"strings"
@@ -32,7 +32,7 @@ func TestStartSaysWhatCheckWouldSay(t *testing.T) {
 		cfg := config.Default()
 		cfg.Kafka.Brokers, cfg.Message.Topic = []string{c.broker}, c.topic
 		var log strings.Builder
-		Look(t.Context(), cfg, zerolog.New(&log))
+		lookAhead(t.Context(), cfg, zerolog.New(&log))
 		for _, text := range c.want {
 			if !strings.Contains(log.String(), text) {
 				t.Errorf("%s: the log says %s, want it to say %s", name, log.String(), text)

@@ -1,4 +1,4 @@
-package clean
+package main
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 // longer than a statement may; one that gives up at a lock. Seen to fail with no bound, and with locks not told from
 // the rest.
 func TestCleanupGivesUpWhatCannotSucceed(t *testing.T) {
-	for code, waits := range map[string]time.Duration{"55P03": time.Hour, "57014": patience + 10*time.Second,
-		"28P01": patience + 10*time.Second} {
+	for code, waits := range map[string]time.Duration{"55P03": time.Hour, "57014": stepPatience + 10*time.Second,
+		"28P01": stepPatience + 10*time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			began, done := time.Now(), int64(0)
 			refused := &pgconn.PgError{Code: code}
-			err := Cleaner{Tell: func(string) {}, Pause: time.Millisecond}.all(ctx, "rows", 10, &done,
+			err := cleaner{tell: func(string) {}, pause: time.Millisecond}.all(ctx, "rows", 10, &done,
 				func() (int, bool, error) {
 					time.Sleep(3 * time.Second)
 					return 0, false, refused
@@ -36,7 +36,7 @@ func TestCleanupGivesUpWhatCannotSucceed(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) { // what fails now and then is no reason
 		steps, done := 0, int64(0)
-		err := Cleaner{Tell: func(string) {}}.all(t.Context(), "rows", 10, &done, func() (int, bool, error) {
+		err := cleaner{tell: func(string) {}}.all(t.Context(), "rows", 10, &done, func() (int, bool, error) {
 			if steps++; steps%2 == 1 {
 				return 0, false, &pgconn.PgError{Code: "57014"}
 			}
