@@ -213,7 +213,6 @@ func TestARecoveryThatWasInterruptedIsNoFirstStart(t *testing.T) {
 // Breaks it catches: a slot of another plugin, or a physical one, that is taken, dropped, or reported as something
 // else.
 func TestSlotForSomethingElseHalts(t *testing.T) {
-	harness.Full(t)
 	t.Parallel()
 	for _, create := range []string{"pg_create_logical_replication_slot('%s', 'test_decoding')",
 		"pg_create_physical_replication_slot('%s', true)"} {
@@ -232,7 +231,6 @@ func TestSlotForSomethingElseHalts(t *testing.T) {
 // Breaks it catches: more older rows published than was allowed, or a slot and publication left behind by a start that
 // was refused; a limit that is off by one.
 func TestMoreOlderRowsThanAllowedHaltBeforeAnythingIsMade(t *testing.T) {
-	harness.Full(t)
 	t.Parallel()
 	b := newBed(t)
 	b.pg.Exec(t, many(1, 5, 3))
