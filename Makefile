@@ -64,6 +64,10 @@ test-rest: ## what make test leaves out: more scenarios, and SEEDS seeds of the 
 .PHONY: test-all
 test-all: test test-rest ## all tests, each once; half an hour on 2 cores
 
+.PHONY: list-rest
+list-rest: ## list the tests that make test leaves to make test-rest
+	@test/run.sh full
+
 .PHONY: needs
 needs: ## install what the tests need and this machine lacks, on Debian; make test lists it
 	test/needs.sh install

@@ -34,7 +34,7 @@ tests() {
 
 # seeds plays the simulator with what the machine has to spare; without the race detector, which would take most of it.
 seeds() {
-  nice -n 19 go test -count=1 -timeout 90m "$@" ./test/simulator || echo test/simulator >>"$scratch/failed"
+  nice -n 19 go test -count=1 -timeout 90m ./test/simulator "$@" || echo test/simulator >>"$scratch/failed"
 }
 
 # beside runs a function beside what follows.

@@ -47,6 +47,7 @@ END LOOP; END $$`, where))
 // fail with synchronous_commit left out of parks, of topics, of the take-over, of migrations and of saved offsets,
 // each by itself.
 func TestEveryWriteHasItsCommitLevelWhateverTheDefault(t *testing.T) {
+	harness.Full(t)
 	harness.Postgres(t) // it needs one: where that is left out, so is this
 	// of either, one half of the methods would pass without a level of its own
 	for _, byDefault := range []string{"off", "on"} {
@@ -122,6 +123,7 @@ CREATE EVENT TRIGGER level ON ddl_command_end EXECUTE FUNCTION note_ddl()`)
 // Break caught: a token that waits for a synchronous standby that is away, and with it every start. Seen to fail with
 // the level of other writes, and with none.
 func TestTokenWaitsForNoStandby(t *testing.T) {
+	harness.Full(t)
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
 	s := open(t, usual(t, pg))
 	_, err := s.Clock(t.Context()) // the connection is there

@@ -171,6 +171,7 @@ func (w *weighed) weigh(t *testing.T, of work) price {
 // docs/lab/journal.md has the figures. Seen to fail with batches that are not due read to the last one, and with ids
 // compared as text.
 func TestWorkCostsTheSameInALongJournal(t *testing.T) {
+	harness.Full(t)
 	rows, few := harness.Count(t, "rows of a long journal"), harness.Count(t, "rows of a short journal")
 	rows = cmp.Or(*longRows, rows)
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"max_wal_size": "2GB",

@@ -204,6 +204,7 @@ func TestLimitsOnTimestampsAreRead(t *testing.T) {
 
 // Breaks when a real broker names the keys otherwise, or does not say what we may do.
 func TestKafkaTellsRightsAndLimits(t *testing.T) {
+	harness.Full(t)
 	c := harness.Kafka(t)
 	topic := c.Topic(t, "limited", 1, map[string]string{"message.timestamp.before.max.ms": "60000",
 		"message.timestamp.after.max.ms": "5000", "retention.ms": "3600000"})
