@@ -130,7 +130,7 @@ func dial(ctx context.Context, c Config) (*link, error) {
 	// which knows the options of the SQL side that the server does not, such as pool_max_conns
 	client, err := pgxpool.ParseConfig(c.URL)
 	if err != nil {
-		return nil, fmt.Errorf("parse replication URL: %w", err)
+		return nil, fmt.Errorf("read postgres.replication_url: %w", login.Unusable(err))
 	}
 	conf := &client.ConnConfig.Config
 	if err := login.UsePassword(ctx, conf, c.Password); err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -63,7 +64,8 @@ func Explain(err error, password *secret.Source) error {
 	if !ok || Of(err) != nil {
 		return err
 	}
-	a := attempt{role: failed.Config.User, database: failed.Config.Database, url: "postgres.url"}
+	a := attempt{role: failed.Config.User, database: failed.Config.Database, url: "postgres.url",
+		certificate: certificate(failed.Config)}
 	if failed.Config.RuntimeParams["replication"] != "" {
 		a.replication, a.url = true, "postgres.replication_url (without one, postgres.url)"
 	}
@@ -125,6 +127,7 @@ const wsaeconnrefused = syscall.Errno(10061)
 type attempt struct {
 	role, database, url string // url: the key of the configuration
 	replication         bool
+	certificate         *x509.Certificate // of ours; nil: none
 }
 
 // remedy says what to do about an error of one host, and whether nothing else can cure it.
@@ -141,6 +144,8 @@ func (a attempt) remedy(err error) (text string, permanent bool) {
 	case unknown, unfit:
 		return "set sslrootcert in " + a.url + " to the authority that signed the server's certificate, and the host to a " +
 			"name in it", true
+	case a.certificate != nil && turnedDown(err):
+		return a.certificateRemedy(), isAlert(err) || time.Now().After(a.certificate.NotAfter)
 	case lookup:
 		return "check the host in " + a.url + ", and that this machine can resolve it", false
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaeconnrefused):
@@ -165,6 +170,8 @@ func (a attempt) refused(pg *pgconn.PgError) (text string, permanent bool) {
 		return "Postgres takes what it does not know in " + a.url + " for a setting of the session: leave it out. " +
 			"?schema= is " +
 			"of other programs; this one has postgres.schema, and a table's schema in outbox.table", true
+	case a.role == "":
+		return "name the role in " + a.url + ": it names none, and the user of this process has no name", true
 	case pg.Code == "28P01":
 		return "set the role's password in " + a.url + " or in the file of postgres.password_file, or give the role this " +
 			"one: ALTER ROLE " + role + " PASSWORD '…';", true
@@ -173,6 +180,9 @@ func (a attempt) refused(pg *pgconn.PgError) (text string, permanent bool) {
 			"; cdc-relay init --roles makes both roles", true
 	case pg.Code == "28000" && has("not permitted to log in"):
 		return "ALTER ROLE " + role + " LOGIN;", true
+	case pg.Code == "28000" && has("certificate"):
+		return "set sslcert and sslkey in " + a.url + " to a certificate for role " + a.role + " (its common name, where " +
+			"pg_hba.conf has no map) that an authority in the server's ssl_ca_file has signed", true
 	case a.mayNotStream(pg):
 		return "ALTER ROLE " + role + " REPLICATION; (RDS: GRANT rds_replication TO " + role + ";)", true
 	case pg.Code == "28000":

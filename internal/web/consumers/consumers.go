@@ -67,7 +67,7 @@ func Open(ctx context.Context, c Config) (*Desk, error) {
 	login.OnPrimary(&cc.Config, c.URL)
 	cc.RuntimeParams["client_encoding"] = "UTF8"
 	pc.BeforeConnect = func(ctx context.Context, cc *pgx.ConnConfig) error {
-		return login.UsePassword(ctx, &cc.Config, c.Password)
+		return login.Renew(ctx, &cc.Config, c.URL, c.Password)
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, pc)
 	if err != nil {
