@@ -186,8 +186,8 @@ func (f Files) presented() string {
 	if time.Now().After(pair.Leaf.NotAfter) {
 		state = "expired at"
 	}
-	return fmt.Sprintf("the client certificate %q, issued by %q, %s %s", pair.Leaf.Subject, pair.Leaf.Issuer, state,
-		pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	return fmt.Sprintf("the client certificate of %s, %q, issued by %q, %s %s", f.CertFile, pair.Leaf.Subject,
+		pair.Leaf.Issuer, state, pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 }
 
 // Conn is a secured connection.
