@@ -53,7 +53,8 @@ type Editor struct {
 // they are not needed any more.
 func (e Editor) Edit(ctx context.Context, was Letter) (now Letter, dir string, err error) {
 	if dir, err = os.MkdirTemp("", "cdc-relay-edit-"); err != nil {
-		return was, "", fmt.Errorf("make files for the editor: %w", err)
+		return was, "", fmt.Errorf("make files for the editor: %w; set TMPDIR to a directory that this process "+
+			"may write to, or use --payload-file and --headers-file", err)
 	}
 	payload, headers := was.Payload, indented(was.Headers)
 	if e.Indent {
@@ -70,7 +71,8 @@ func (e Editor) Edit(ctx context.Context, was Letter) (now Letter, dir string, e
 		p := &parts[i]
 		p.path = filepath.Join(dir, p.name)
 		if err := os.WriteFile(p.path, p.text, 0o600); err != nil {
-			return was, dir, fmt.Errorf("make files for the editor: %w", err)
+			return was, dir, fmt.Errorf("make files for the editor: %w; set TMPDIR to a directory that this process "+
+				"may write to, or use --payload-file and --headers-file", err)
 		}
 		args = append(args, p.path)
 	}
