@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
@@ -348,31 +345,8 @@ func TestEveryCallWorksWithTheDocumentedGrantsOnly(t *testing.T) {
 }
 
 func everyCallWorksWithGrants(t *testing.T, after string) {
-	pg := harness.Postgres(t)
-	c := usual(t, pg)
-	c.Schema, c.Table, c.AfterPublish = "relay", "app.outbox_events", after
-	c.DeadSet, c.RetrySet = "event_type = {error_class}", "aggregate_id = {last_error}"
-	admin := open(t, c)
-	must(t, "migrate", admin.Migrate(t.Context()))
-	must(t, "create the publication", admin.CreatePublication(t.Context(), "test"))
-	role := harness.Unique(t, "relay_rw")
-	o, err := admin.Outbox(t.Context())
-	must(t, "read the outbox", err)
-	pg.Exec(t, "CREATE ROLE "+role+" LOGIN; REVOKE CREATE, USAGE ON SCHEMA public FROM PUBLIC; "+
-		strings.Join(admin.GrantsSQL(o, role), "; "))
-	t.Cleanup(func() {
-		admin.Close()
-		conn, err := pgx.Connect(context.Background(), pg.URL) // the test's own context is over
-		must(t, "connect to drop the role", err)
-		defer func() { _ = conn.Close(context.Background()) }()
-		_, err = conn.PgConn().Exec(context.Background(), fmt.Sprintf("DROP OWNED BY %[1]s; DROP ROLE %[1]s", role)).ReadAll()
-		must(t, "drop the role", err)
-	})
-	u, err := url.Parse(pg.URL)
-	must(t, "read the URL", err)
-	u.User = url.User(role)
-	c.URL = u.String()
-	s := owner(t, pg, c)
+	dead, retry := failureSets()
+	pg, _, s, _ := withGrants(t, after, dead, retry)
 	pg.Exec(t, `INSERT INTO app.outbox_events (id, aggregate_type, event_type) VALUES ('`+uuid(0)+`', 'a', 'e')`)
 	for _, row := range everyMethod(s, after) {
 		if err := row.do(t.Context()); err != nil {

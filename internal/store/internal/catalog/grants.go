@@ -12,7 +12,7 @@ import (
 )
 
 // Grants are what the SQL side's role needs, and no more, once the tables and the publication exist: reading the outbox
-// and updating the columns that a mark or a failure sets, and reading and writing the relay's own tables. The stream's
+// and updating the columns that a mark or a failure sets, and of the relay's own tables what its statements do to each. The stream's
 // role needs LOGIN REPLICATION and nothing of this.
 func (s *Catalog) Grants(o record.Outbox) []record.Grant {
 	n := s.db.Names
@@ -25,27 +25,35 @@ func (s *Catalog) Grants(o record.Outbox) []record.Grant {
 		}
 	}
 	list = append(list, record.Grant{Schema: o.Schema, Table: n.Outbox, Privilege: "SELECT"})
-	if s.db.Deletes() {
-		// FOR UPDATE, which skips rows that others hold, asks for UPDATE of a column.
-		list = append(list, record.Grant{Schema: o.Schema, Table: n.Outbox, Privilege: "DELETE"},
-			record.Grant{Schema: o.Schema, Table: n.Outbox, Privilege: "UPDATE", Column: s.db.Config.Columns.ID})
-	}
+	updates := false
 	for _, column := range o.Columns {
 		if db.Assigns(o.MarkSet+", "+o.DeadSet+", "+o.RetrySet, column) {
 			list = append(list, record.Grant{Schema: o.Schema, Table: n.Outbox, Privilege: "UPDATE", Column: column})
+			updates = true
 		}
 	}
-	for _, table := range []string{n.View, n.Version} {
-		list = append(list, record.Grant{Schema: s.db.Config.Schema, Table: table, Privilege: "SELECT"})
+	if s.db.Deletes() {
+		list = append(list, record.Grant{Schema: o.Schema, Table: n.Outbox, Privilege: "DELETE"})
+		if !updates { // FOR UPDATE, which skips rows that others hold, asks for UPDATE of a column
+			list = append(list, record.Grant{Schema: o.Schema, Table: n.Outbox, Privilege: "UPDATE",
+				Column: s.db.Config.Columns.ID})
+		}
 	}
-	for _, table := range []string{n.Source, n.Epoch, n.State, n.Journal, n.Batch, n.Parked, n.CatchUp, n.Offset,
-		n.Request, n.Alarms, n.Edit, n.DLQ} {
+	for _, own := range []struct{ table, privileges string }{
+		{n.Version, "SELECT"},
+		{n.Source, "SELECT INSERT UPDATE"}, {n.Epoch, "SELECT INSERT UPDATE"}, {n.State, "SELECT INSERT UPDATE"},
+		{n.Offset, "SELECT INSERT UPDATE"}, {n.Alarms, "SELECT INSERT UPDATE"},
+		{n.Journal, "SELECT INSERT UPDATE DELETE"}, {n.Batch, "SELECT INSERT UPDATE DELETE"},
+		{n.Parked, "SELECT INSERT UPDATE DELETE"}, {n.Request, "SELECT INSERT UPDATE DELETE"},
+		{n.DLQ, "SELECT INSERT UPDATE DELETE"},
+		{n.CatchUp, "SELECT INSERT DELETE"}, {n.Edit, "SELECT INSERT DELETE"},
+	} {
 		schema := s.db.Config.Schema
-		if table == n.DLQ {
+		if own.table == n.DLQ {
 			schema = n.DLQSchema
 		}
-		for _, privilege := range []string{"SELECT", "INSERT", "UPDATE", "DELETE"} {
-			list = append(list, record.Grant{Schema: schema, Table: table, Privilege: privilege})
+		for privilege := range strings.FieldsSeq(own.privileges) {
+			list = append(list, record.Grant{Schema: schema, Table: own.table, Privilege: privilege})
 		}
 	}
 	return list
