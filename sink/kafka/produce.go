@@ -254,6 +254,9 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 		Pause:   m.React&codes.RetryAtOnce == 0,
 		Code:    m.Name,
 	}
+	if r.ErrorCode == codes.TopicDenied {
+		o.Err = fmt.Errorf("%w; grant it: %s", o.Err, d.config.GrantCommand(b.Topic, d.config.principal()))
+	}
 	if m.React&codes.EncodeAgain != 0 {
 		a.discard()
 	}
