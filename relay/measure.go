@@ -62,7 +62,7 @@ func (m measured) Session() (meter.Session, bool) {
 		Received: s.stream.Received(), Confirmed: s.ledger.Confirmed(), Events: s.events.Load(),
 	}
 	if at, some := s.ledger.Oldest(); some {
-		now.Oldest = time.UnixMicro(at)
+		now.Oldest = time.UnixMicro(at).Add(-time.Duration(s.ahead.Load())) // by our clock
 	}
 	return now, true
 }

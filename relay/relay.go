@@ -98,7 +98,7 @@ type Relay struct {
 	blockers   *blockers.Watch       // the watch of one term after the other looks
 	reconciler *reconcile.Reconciler // its run belongs to one term after the other
 	caughtUp   atomic.Int64          // rows that catch-ups have published
-	movedAt    atomic.Int64          // see moved; nanoseconds since 1970
+	movedAt    atomic.Int64          // see moved; nanoseconds since started
 
 	// Owned by the supervisor.
 	last  bootstrap.LastSession
@@ -132,7 +132,6 @@ func assemble(o options) *Relay {
 	}
 	r.alarms, r.blockers = alarms.New(r.driver), blockers.New(blockers.After, r.log)
 	r.reconciler = reconcile.New(time.Duration(r.c.Reconcile.Interval), r.log)
-	r.movedAt.Store(r.started.UnixNano())
 	r.meter = r.newMeter(o.version)
 	r.health.Enter(RoleStarting)
 	return r

@@ -196,15 +196,15 @@ func (r *Relay) Live() (live bool, reasons []string) {
 	return len(reasons) == 0, reasons
 }
 
-// moved is the time at which an event was settled last, or nothing was in flight.
-func (r *Relay) moved() time.Time { return time.Unix(0, r.movedAt.Load()) }
+// moved is the time at which an event was settled last, or nothing was in flight: by the clock that is never set.
+func (r *Relay) moved() time.Time { return r.started.Add(time.Duration(r.movedAt.Load())) }
 
 // noteMoves renews it; the watch calls it once a second. What is parked is settled, too, though it will be counted
 // when it is published.
 func (t *term) noteMoves(settled *uint64) {
 	if n := t.r.meter.Outcomes.Moves(); n != *settled || t.inflight.Len() == 0 {
 		*settled = n
-		t.r.movedAt.Store(time.Now().UnixNano())
+		t.r.movedAt.Store(int64(time.Since(t.r.started)))
 	}
 }
 

@@ -145,6 +145,9 @@ func (t *term) countStored(ctx context.Context) {
 	}
 	at, err := t.r.store.OldestParked(ctx)
 	if err == nil && !at.IsZero() {
+		if s := t.session.Load(); s != nil {
+			at = at.Add(-time.Duration(s.ahead.Load())) // by our clock
+		}
 		t.r.meter.Database.OldestParked(at)
 	}
 	owner.heed(err)

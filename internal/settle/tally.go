@@ -10,7 +10,8 @@ import (
 type tally struct {
 	window    time.Duration
 	dead, all [tallySteps]int64
-	step      int64 // that counts now, since the zero time
+	origin    time.Time // of the steps, by the clock that is never set
+	step      int64     // that counts now, since origin
 }
 
 const tallySteps = 60
@@ -26,7 +27,10 @@ func (t *tally) add(now time.Time, dead, all int64) {
 }
 
 func (t *tally) move(now time.Time) {
-	step := now.UnixNano() / max(int64(t.window)/tallySteps, 1)
+	if t.origin.IsZero() {
+		t.origin = now
+	}
+	step := int64(now.Sub(t.origin)) / max(int64(t.window)/tallySteps, 1)
 	for n := max(t.step+1, step-tallySteps+1); n <= step; n++ {
 		t.dead[n%tallySteps], t.all[n%tallySteps] = 0, 0
 	}

@@ -29,12 +29,12 @@ type guard struct {
 	c          Config
 	loopback   bool
 	cookieName string
-	warned     *atomic.Int64 // when a refusal was logged last, Unix nanoseconds
+	warned     *atomic.Pointer[time.Time] // when a refusal was logged last
 	logins     *attempts
 }
 
 func newGuard(c Config, a net.Addr) guard {
-	return guard{c, isLoopback(a), cookieName(a), new(atomic.Int64), new(attempts)}
+	return guard{c, isLoopback(a), cookieName(a), new(atomic.Pointer[time.Time]), new(attempts)}
 }
 
 // open are the paths that no one needs a token for, on any address.
@@ -183,8 +183,8 @@ func (g guard) identify(req *http.Request) (c caller, code int, err error) {
 
 // refuse answers, and notes that someone was refused.
 func (g guard) refuse(w http.ResponseWriter, req *http.Request, code int, why error) {
-	now := time.Now().UnixNano()
-	if last := g.warned.Load(); now-last > int64(refusalsEvery) && g.warned.CompareAndSwap(last, now) {
+	now := time.Now()
+	if last := g.warned.Load(); (last == nil || now.Sub(*last) > refusalsEvery) && g.warned.CompareAndSwap(last, &now) {
 		line := g.c.Logger.Warn().Str("from", req.RemoteAddr).Str("method", req.Method).Int("code", code).Str("reason",
 			why.Error())
 		if code == http.StatusServiceUnavailable {

@@ -56,8 +56,8 @@ type heard struct {
 	trouble atomic.Pointer[silence] // why the last metadata request failed; nil when it did not
 	// when the metadata request was made that was answered last; nil before the first
 	told         atomic.Pointer[time.Time]
-	lastFailure  atomic.Int64 // when a Produce request last got no answer, in nanoseconds since 1970
-	lastAccepted atomic.Int64 // when a batch was accepted last, in nanoseconds since 1970
+	lastFailure  atomic.Int64 // when a Produce request last got no answer, see sinceStart; 0: never
+	lastAccepted atomic.Int64 // when a batch was accepted last, see sinceStart; 0: never
 }
 
 var (

@@ -59,7 +59,7 @@ func (d *Driver) odd(f flight, a *attempt, m codes.Meaning, o *sink.Outcome) (gi
 	switch {
 	case b.Narrowed:
 		enough = oddNarrowed
-	case a.odd.guilty || d.lastAccepted.Load() > a.odd.since.UnixNano():
+	case a.odd.guilty || after(d.lastAccepted.Load(), a.odd.since):
 		enough = oddTries
 	}
 	if a.odd.tries < enough {

@@ -142,12 +142,20 @@ func (a *attempt) forgotten(records []*sink.Record) bool {
 	return a.since.Before(bound) || newest < bound.UnixMilli()
 }
 
+// start is where times begin that goroutines share as numbers. They are by the clock that is never set.
+var start = time.Now()
+
+func sinceStart(t time.Time) int64 { return int64(t.Sub(start)) }
+
+// after reports whether a time kept as a number, 0 for none, is later than t.
+func after(at int64, t time.Time) bool { return at != 0 && at > sinceStart(t) }
+
 // accepted moves the sequence behind the batch (K3).
 func (d *Driver) accepted(p *partition, b *sink.Batch, firstOffset int64) {
 	a := b.State.(*attempt)
 	d.noteOffset(p, firstOffset)
 	p.lastAccepted = time.Now()
-	d.lastAccepted.Store(p.lastAccepted.UnixNano())
+	d.lastAccepted.Store(sinceStart(p.lastAccepted))
 	p.uncertain = nil
 	p.next.Sequence = recordset.After(a.stamp.Sequence, a.records)
 	if firstOffset >= 0 {

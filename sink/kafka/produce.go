@@ -144,7 +144,7 @@ func (d *Driver) request(flights []flight, g *connect.Gate) *connect.Produce {
 
 // unanswered settles batches whose request got no answer: written perhaps, unless no connection ever read them.
 func (d *Driver) unanswered(flights []flight, unsent bool, err error) {
-	d.lastFailure.Store(time.Now().UnixNano())
+	d.lastFailure.Store(sinceStart(time.Now()))
 	d.refreshSoon()
 	if unsent {
 		d.notSent(flights, err)

@@ -107,7 +107,8 @@ func (d *Driver) refreshLoop() {
 		if r.last.IsZero() && !d.config.lazy && d.Reachable() {
 			d.running.Go(d.producerAhead)
 		}
-		settled = settled && time.Since(time.Unix(0, d.lastFailure.Load())) > suspicion
+		failed := d.lastFailure.Load()
+		settled = settled && (failed == 0 || sinceStart(time.Now())-failed > int64(suspicion))
 		if changed || settled && !forced {
 			r.gap = refreshFirstPause
 		} else {

@@ -56,7 +56,7 @@ func (e *endpoint) unanswered(ctx context.Context, err error, reached bool) sink
 	case certs.IsOurs(err): // and of all endpoints
 		o.Trouble = sink.ConfigurationTrouble
 	case untrusting || refusedTLS(err): // it is there, and is not who it should be, or does not want us
-		e.driver.told.Store(time.Now().UnixNano())
+		e.driver.told.Store(sinceStart(time.Now()))
 		o.Trouble = sink.TopicTrouble
 	}
 	return o

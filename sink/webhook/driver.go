@@ -55,7 +55,7 @@ type Driver struct {
 	changed    chan struct{} // never closed: endpoints do not change
 	keyless    uint32        // for Partition, which is called one call at a time
 	duplicates atomic.Uint64 // requests that were sent again after an unknown outcome
-	told       atomic.Int64  // when an endpoint has answered last, in Unix nanoseconds
+	told       atomic.Int64  // when an endpoint has answered last, see sinceStart; 0: never
 	endpoints  sink.Nodes[*endpoint]
 }
 
@@ -170,7 +170,15 @@ func (d *Driver) PossibleDuplicates() uint64 { return d.duplicates.Load() }
 func (d *Driver) Alarms() []sink.Alarm { return nil }
 
 // AnsweredSince reports whether an endpoint has answered after that time.
-func (d *Driver) AnsweredSince(t time.Time) bool { return d.told.Load() > t.UnixNano() }
+func (d *Driver) AnsweredSince(t time.Time) bool { return after(d.told.Load(), t) }
+
+// start is where times begin that goroutines share as numbers. They are by the clock that is never set.
+var start = time.Now()
+
+func sinceStart(t time.Time) int64 { return int64(t.Sub(start)) }
+
+// after reports whether a time kept as a number, 0 for none, is later than t.
+func after(at int64, t time.Time) bool { return at != 0 && at > sinceStart(t) }
 
 // Unreachable says since when no endpoint of those that were tried can be connected to, and why; nil when one can.
 func (d *Driver) Unreachable() (since time.Time, err error) {

@@ -32,7 +32,7 @@ type endpoint struct {
 	problem error // why there is no endpoint; nil: there is one
 	keys    keyring
 
-	accepted atomic.Int64 // when it has taken an event last, in Unix nanoseconds
+	accepted atomic.Int64 // when it has taken an event last, see sinceStart; 0: never
 	tried    atomic.Bool  // it was, so that down is known
 	down     atomic.Pointer[outage]
 	asked    atomic.Pointer[silence]
@@ -130,7 +130,7 @@ func (e *endpoint) deliver(ctx context.Context, r *sink.Record, f *front) sink.O
 		o = e.unanswered(ctx, err, reached)
 	} else {
 		status = answer.StatusCode
-		e.driver.told.Store(time.Now().UnixNano())
+		e.driver.told.Store(sinceStart(time.Now()))
 		defer answer.Body.Close()
 		e.down.Store(nil)
 		o = e.judge(answer)
@@ -140,7 +140,7 @@ func (e *endpoint) deliver(ctx context.Context, r *sink.Record, f *front) sink.O
 	}
 	f.uncertain = o.Verdict == sink.Unknown
 	if o.Verdict == sink.Accepted {
-		e.accepted.Store(time.Now().UnixNano())
+		e.accepted.Store(sinceStart(time.Now()))
 	} else if reached {
 		f.stumble(e, &o, status)
 	}
@@ -162,13 +162,13 @@ func (f *front) stumble(e *endpoint, o *sink.Outcome, status int) {
 	if o.Verdict == sink.Refused || blameless(status) {
 		return
 	}
-	if !f.failed.IsZero() && e.accepted.Load() > f.failed.UnixNano() {
+	if !f.failed.IsZero() && after(e.accepted.Load(), f.failed) {
 		f.passed++
 	}
 	f.failed = time.Now()
 	if f.first.IsZero() {
 		f.first = f.failed
-	} else if e.accepted.Load() > f.first.UnixNano() && status >= 400 && status < 500 {
+	} else if after(e.accepted.Load(), f.first) && status >= 400 && status < 500 {
 		f.others++
 	}
 	if f.passed < stumbles && f.others < stumbles || o.Throttle > 0 && status < 500 {

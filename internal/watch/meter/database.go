@@ -14,10 +14,10 @@ type Database struct {
 	mirrorAge Reading // for how long the oldest of them is to be, microseconds
 	marked    atomic.Uint64
 
-	slot         atomic.Pointer[slotLook] // nil before the first look
-	oldestParked atomic.Int64             // when it was parked, microseconds since the Unix epoch; 0: none
-	clean        atomic.Int64             // see Audited; Unix nanoseconds, 0: never
-	eventBytes   atomic.Int64             // of WAL, see NoteWAL; 0: not known
+	slot         atomic.Pointer[slotLook]  // nil before the first look
+	oldestParked atomic.Int64              // when it was parked, microseconds since the Unix epoch; 0: none
+	clean        atomic.Pointer[time.Time] // see Audited; nil: never
+	eventBytes   atomic.Int64              // of WAL, see NoteWAL; 0: not known
 	unread       unread
 	sender       sender
 }
@@ -113,7 +113,7 @@ func (d *Database) OldestParked(at time.Time) {
 }
 
 // Audited takes in when the last reconcile round began that found nothing missing.
-func (d *Database) Audited(began time.Time) { d.clean.Store(began.UnixNano()) }
+func (d *Database) Audited(began time.Time) { d.clean.Store(&began) }
 
 // EnoughEvents is how many events NoteWAL needs to learn from.
 const EnoughEvents = 16

@@ -139,8 +139,8 @@ func (m *Meter) audited() (float64, bool) {
 	if since.IsZero() {
 		return 0, false
 	}
-	if clean := time.Unix(0, m.Database.clean.Load()); clean.After(since) {
-		since = clean
+	if clean := m.Database.clean.Load(); clean != nil && clean.After(since) {
+		since = *clean
 	}
 	return time.Since(since).Seconds(), true
 }

@@ -15,6 +15,9 @@ const (
 	RestartConnection     = "connection"
 )
 
+// start is where times begin that are kept as numbers. They are by the clock that is never set.
+var start = time.Now()
+
 // Stream counts what sessions and their streams do. The supervisor and the dispatcher call it, one at a time.
 type Stream struct {
 	Received      prometheus.Counter
@@ -34,7 +37,7 @@ type Stream struct {
 	restarts  *prometheus.CounterVec
 	received  atomic.Uint64 // as Received
 	age       atomic.Int64  // microseconds, see Age
-	delivered atomic.Int64  // when the stream delivered events last, Unix nanoseconds; see Old
+	delivered atomic.Int64  // when the stream delivered events last, since start; 0: never; see Old
 }
 
 func (s *Stream) define(f factory) {
@@ -69,7 +72,7 @@ func (s *Stream) Began(micros int64) { s.age.Store(micros) }
 // Took counts what came from the stream, for a whole batch at a time.
 func (s *Stream) Took(now time.Time, events, transactions int) {
 	if events > 0 {
-		s.delivered.Store(now.UnixNano())
+		s.delivered.Store(int64(now.Sub(start)))
 	}
 	s.Received.Add(float64(events))
 	s.Transactions.Add(float64(transactions))
@@ -91,5 +94,6 @@ const (
 
 // Old reports whether the stream delivers, and what it delivers is old.
 func (s *Stream) Old() bool {
-	return s.Age() > OldAge && time.Now().UnixNano()-s.delivered.Load() < int64(oldFor)
+	at := s.delivered.Load()
+	return s.Age() > OldAge && at != 0 && time.Since(start)-time.Duration(at) < oldFor
 }
