@@ -11,7 +11,7 @@ type State uint8
 // The states of the engine.
 const (
 	OK      State = iota // everything that was submitted is being sent, or waits for the submitter
-	Stalled              // some records wait for transient trouble to pass: a broker, a partition, a topic
+	Stalled              // some records wait for transient trouble to pass: a broker, a partition or topic not diverted
 	Blocked              // a person must act: authentication, TLS
 )
 
@@ -64,7 +64,11 @@ func (e *Engine) Status() Status {
 					s.Waiting += len(p.batch.Records)
 				}
 			}
-			if p.hasWork() && !p.since.IsZero() {
+			switch {
+			case !p.hasWork() || p.since.IsZero():
+			case p.diverted || t.diverted: // what was sent and has no answer waits there, and nothing else
+				s.Troubles++
+			default:
 				s.blame(stateOf(p.kind), p.since, p.reason)
 			}
 		}

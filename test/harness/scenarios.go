@@ -48,7 +48,9 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"sinks with replicas":          {ci: 1, nightly: 2},  // redis-stream, bullmq
 	"cluster faults":               {ci: 2, nightly: 12}, // of Redis; at every fourth one the replica misses the end
 
-	"sinks that are disturbed":      {ci: 2, nightly: 7},
+	"sinks that are disturbed":    {ci: 2, nightly: 7},
+	"brokers broken from outside": {ci: 0, nightly: 1},
+
 	"hostile rows":                  {ci: 78, nightly: 200}, // of Kafka
 	"hostile rows of other brokers": {ci: 0, nightly: 200},
 
