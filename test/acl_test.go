@@ -69,6 +69,9 @@ func (s *scenario) forbid(t *testing.T, b *kadm.ACLBuilder) {
 // that are lost, out of order, or dead letters; others that wait; a status that does not say which right is missing.
 func TestRightsThatAreTakenAwayParkTheirTopicOnly(t *testing.T) {
 	t.Parallel()
+	if harness.Count(t, "brokers broken from outside") == 0 {
+		t.Skip("left to the night: it starts a broker of its own")
+	}
 	s := guarded(t)
 	order, payment := s.settings.Topic("order"), s.settings.Topic("payment")
 	rights := []kadm.ACLOperation{kadm.OpWrite, kadm.OpDescribe, kadm.OpDescribeConfigs, kadm.OpRead}
@@ -87,7 +90,7 @@ func TestRightsThatAreTakenAwayParkTheirTopicOnly(t *testing.T) {
 			s.asking(t, "SELECT CASE WHEN count(*) > 20 THEN '' ELSE count(*) || ' are parked' END FROM cdc_relay_parked"))
 		_, status := s.relay.Get(t, "/api/v1/status")
 		t.Logf("without %v: %s", lost, status)
-		if !strings.Contains(status, "AUTHORIZATION_FAILED") || !strings.Contains(status, order) {
+		if !strings.Contains(status, "kafka-acls.sh --add") || !strings.Contains(status, order) {
 			t.Errorf("without %v: the status says nothing of a right on %s", lost, order)
 		}
 		load.WaitCommitted(t, 100, time.Minute)

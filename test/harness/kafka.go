@@ -141,7 +141,7 @@ func startKafka(ctx context.Context, config KafkaConfig) (_ *Cluster, err error)
 	if err := c.configure(config, java, libs); err != nil {
 		return nil, err
 	}
-	if err := c.format(ctx); err != nil {
+	if err := c.format(ctx, clusterID); err != nil {
 		return nil, err
 	}
 	for _, node := range c.Nodes {
@@ -162,6 +162,23 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Wipe kills all brokers, and starts another cluster at their addresses, which has nothing of what they had.
+func (c *Cluster) Wipe(t testing.TB) {
+	t.Helper()
+	for _, node := range c.Nodes {
+		node.Kill9()
+		if err := os.RemoveAll(filepath.Join(node.dir, "data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.format(t.Context(), nextClusterID); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range c.Nodes {
+		node.Start(t)
+	}
 }
 
 func (c *Cluster) close() error {

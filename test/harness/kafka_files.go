@@ -205,9 +205,11 @@ func (n *Node) writeFiles(nodes int, controller, voters string) error {
 	)
 }
 
+// The ids of clusters: 16 bytes in base64, as random-uuid prints them. A wiped one has the second.
+const clusterID, nextClusterID = "Y2RjLXJlbGF5LXRlc3RzMQ", "Y2RjLXJlbGF5LXRlc3RzMg"
+
 // format prepares the nodes' data directories for one new cluster.
-func (c *Cluster) format(ctx context.Context) error {
-	const clusterID = "Y2RjLXJlbGF5LXRlc3RzMQ" // 16 bytes in base64, as random-uuid prints them
+func (c *Cluster) format(ctx context.Context, clusterID string) error {
 	for _, node := range c.Nodes {
 		args := slices.Concat(node.config.Java, []string{
 			"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",

@@ -189,3 +189,36 @@ func (p *place) wantLacking(t *testing.T, words ...string) {
 	cancel()
 	<-submitted
 }
+
+// revoked takes a right away under an engine that is connected, and gives it back: what was submitted meanwhile is
+// published then, and the engine says what it waits for.
+func (p *place) revoked(t *testing.T, take, give func(), words ...string) {
+	t.Helper()
+	cfg := p.with(t)
+	before, err := p.stored(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := p.flow(t, cfg)
+	const first = 1000
+	f.Send(sinktest.Events(p.topic, first, events))
+	take()
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		f.Send(sinktest.Events(p.topic, first+events, events))
+	}()
+	harness.Eventually(t, time.Minute, "the right that was taken away is told", func(context.Context) string {
+		s := f.Status()
+		for _, w := range words {
+			if !strings.Contains(s.Reason, w) {
+				return s.State.String() + ": got " + s.Reason + ", want " + w
+			}
+		}
+		return ""
+	})
+	t.Log(f.Status().Reason)
+	give()
+	<-sent
+	p.wantStored(t, cfg, len(before)+2*events)
+}

@@ -50,6 +50,11 @@ func TestSecuredNATS(t *testing.T) {
 	}
 	nc.Close()
 	p.judge(t)
+	t.Run("Revoked", func(t *testing.T) {
+		full := strings.Replace(users.text, firstPassword, p.secret, 1)
+		p.revoked(t, func() { users.write(t, strings.Replace(full, `"outbox.event.>"`, `"other"`, 1)); p.reread() },
+			func() { users.write(t, full); p.reread() }, "ermissions", p.topic)
+	})
 	lacking := map[string]string{ // the right, and which subject is told
 		"outbox.event.>": p.topic, "$JS.API.INFO": "$JS.API.INFO", "$JS.API.STREAM.NAMES": "$JS.API.STREAM.NAMES",
 		"$JS.API.STREAM.INFO.*": "$JS.API.STREAM.INFO.events", "$JS.API.STREAM.MSG.GET.*": "$JS.API.STREAM.MSG.GET.events",

@@ -41,6 +41,10 @@ func TestSecuredRabbitMQ(t *testing.T) {
 		server.Ctl(t, c...)
 	}
 	t.Run("Exchanges", exchanges.judge)
+	t.Run("ExchangesRevoked", func(t *testing.T) {
+		exchanges.revoked(t, func() { server.Ctl(t, "set_permissions", "--vhost", "/", "relay", "", "", "") },
+			func() { server.Ctl(t, commands[1]...) }, "403", "rabbitmqctl set_permissions")
+	})
 	t.Run("ExchangesWithoutWrite", func(t *testing.T) {
 		server.Ctl(t, "set_permissions", "--vhost", "/", "relay", "", "", "")
 		exchanges.wantLacking(t, "403", "rabbitmqctl set_permissions --vhost '/' relay '' '^outbox\\.event$' ''")
@@ -58,6 +62,10 @@ func TestSecuredRabbitMQ(t *testing.T) {
 	grant := streams.commands(t, "rabbitmqctl")[1]
 	server.Ctl(t, grant...)
 	t.Run("Streams", streams.judge)
+	t.Run("StreamsRevoked", func(t *testing.T) {
+		streams.revoked(t, func() { server.Ctl(t, "set_permissions", "--vhost", "/", "relay", "", "", "") },
+			func() { server.Ctl(t, grant...) }, "(16)", "rabbitmqctl set_permissions")
+	})
 	for right, at := range map[string]int{"Write": len(grant) - 2, "Read": len(grant) - 1} {
 		t.Run("StreamsWithout"+right, func(t *testing.T) {
 			less := slices.Clone(grant)

@@ -49,6 +49,10 @@ func TestSecuredRedis(t *testing.T) {
 				}
 			}
 			p.judge(t)
+			t.Run("Revoked", func(t *testing.T) {
+				p.revoked(t, func() { ask("ACL", "SETUSER", "relay", "resetkeys") }, func() { ask(grant...) },
+					"NOPERM", "ACL SETUSER relay")
+			})
 			p.fresh = 10 * events
 			ask("HSET", "bull:"+p.topic+":meta", "concurrency", "5") // has the length of the active jobs asked for
 			for _, right := range grant {
