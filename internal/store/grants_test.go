@@ -18,6 +18,7 @@ import (
 // Each documented grant is taken away by itself. Breaks caught: a grant that nothing needs, a lack of one that check
 // does not see or takes for another, and an error that does not name the table.
 func TestEachGrantIsNeededAndMissedByName(t *testing.T) {
+	harness.Full(t)
 	for _, after := range []string{store.Mark, store.Delete} {
 		t.Run(after, func(t *testing.T) { eachGrantIsNeeded(t, after) })
 	}

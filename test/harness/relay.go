@@ -359,6 +359,11 @@ func (r *Relay) Get(t testing.TB, path string) (code int, body string) {
 	return code, body
 }
 
+// Ask is Get for a relay that may not answer.
+func (r *Relay) Ask(ctx context.Context, path string) (code int, body string, err error) {
+	return r.get(ctx, path)
+}
+
 func (r *Relay) get(ctx context.Context, path string) (int, string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
