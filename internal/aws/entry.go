@@ -1,0 +1,268 @@
+package aws
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// Names of attributes besides the record's headers.
+const (
+	KeyAttribute       = "x-outbox-key"
+	TombstoneAttribute = "x-outbox-tombstone"
+	EncodingAttribute  = "x-outbox-encoding" // of the body
+	HeadersAttribute   = "x-outbox-headers"  // a JSON object of the headers that are no attribute of their own
+)
+
+const (
+	positionHeader = "x-outbox-position"
+	sourceHeader   = "x-outbox-source"
+	traceHeader    = "traceparent"
+
+	// maxID is the most characters of a deduplication or group id.
+	maxID = 128
+	// maxAttributeName is the most characters of an attribute's name.
+	maxAttributeName = 256
+)
+
+// Attribute is a message attribute: text, or bytes where those are not nil.
+type Attribute struct {
+	Name, Text string
+	Bytes      []byte
+}
+
+// Size is what SQS and SNS count of it: name, type and value.
+func (a Attribute) Size() int {
+	if a.Bytes != nil {
+		return len(a.Name) + len("Binary") + len(a.Bytes)
+	}
+	return len(a.Name) + len("String") + len(a.Text)
+}
+
+// Attributes are the record's headers and key as message attributes, of which SQS and SNS take ten: those that a
+// consumer needs to know an event and its trace have their own, all others are in a JSON object. First are the names of
+// the headers for id, event type, aggregate type and created_at.
+func Attributes(r *sink.Record, first [4]string) (list []Attribute) {
+	list = make([]Attribute, 0, Entries)
+	var rest object
+	add := func(name string, value []byte) {
+		if a := attribute(name, value); a.Name != "" {
+			list = append(list, a)
+		} else {
+			rest.add(name, value)
+		}
+	}
+	for name, value := range r.Headers.All() {
+		switch {
+		case slices.Contains(first[:], name), name == positionHeader, name == sourceHeader, name == traceHeader:
+			add(name, value)
+		default:
+			rest.add(name, value)
+		}
+	}
+	if r.Key != nil {
+		if a := attribute(KeyAttribute, r.Key); a.Name != "" {
+			list = append(list, a)
+		} else if len(r.Key) > 0 {
+			list = append(list, Attribute{Name: KeyAttribute, Bytes: r.Key})
+		} else {
+			rest.add(KeyAttribute, r.Key)
+		}
+	}
+	if !rest.empty() {
+		list = append(list, Attribute{Name: HeadersAttribute, Text: rest.text()})
+	}
+	return list
+}
+
+var attributeName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// attribute is one of that name and value, or the zero value if neither service takes it.
+func attribute(name string, value []byte) Attribute {
+	lower := strings.ToLower(name)
+	if len(value) == 0 || !IsText(value) || len(name) > maxAttributeName || !attributeName.MatchString(name) ||
+		strings.HasPrefix(lower, "aws.") || strings.HasPrefix(lower, "amazon.") {
+		return Attribute{}
+	}
+	return Attribute{Name: name, Text: string(value)}
+}
+
+// Body is the value as the text of a message, which has one character at least and none that XML 1.0 lacks, and the
+// attribute that says what is not as it seems.
+func Body(value []byte) (text string, note *Attribute) {
+	switch {
+	case value == nil:
+		return "null", &Attribute{Name: TombstoneAttribute, Text: "true"}
+	case len(value) == 0:
+		return "empty", &Attribute{Name: EncodingAttribute, Text: "empty"}
+	case !IsText(value):
+		return base64.StdEncoding.EncodeToString(value), &Attribute{Name: EncodingAttribute, Text: "base64"}
+	}
+	return string(value), nil
+}
+
+// IsText reports whether a message can carry the value as it is: UTF-8 of the characters of XML 1.0 (SQS API Reference,
+// SendMessage).
+func IsText(value []byte) bool {
+	for len(value) > 0 {
+		c := value[0]
+		if c < utf8.RuneSelf {
+			if c < ' ' && c != '\t' && c != '\n' && c != '\r' {
+				return false
+			}
+			value = value[1:]
+			continue
+		}
+		r, n := utf8.DecodeRune(value)
+		if r == utf8.RuneError && n == 1 || r == 0xfffe || r == 0xffff {
+			return false
+		}
+		value = value[n:]
+	}
+	return true
+}
+
+// object is a JSON object that is being written.
+type object struct{ b bytes.Buffer }
+
+func (o *object) empty() bool { return o.b.Len() == 0 }
+
+// add adds a header. A value that is not text is an object of its bytes in base64.
+func (o *object) add(name string, value []byte) {
+	if o.empty() {
+		o.b.WriteByte('{')
+	} else {
+		o.b.WriteByte(',')
+	}
+	o.quote(name)
+	o.b.WriteByte(':')
+	switch {
+	case value == nil:
+		o.b.WriteString("null")
+	case IsText(value):
+		o.quote(string(value))
+	default:
+		o.b.WriteString(`{"base64":"` + base64.StdEncoding.EncodeToString(value) + `"}`)
+	}
+}
+
+func (o *object) quote(text string) {
+	e := json.NewEncoder(&o.b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(text)          // of a string, into memory
+	o.b.Truncate(o.b.Len() - 1) // a line end
+}
+
+// text is the object, in which no character is left that XML lacks.
+func (o *object) text() string {
+	return strings.NewReplacer("\ufffe", `\ufffe`, "\uffff", `\uffff`).Replace(o.b.String()) + "}"
+}
+
+// Headers are the record's headers and its key as a JSON object.
+func Headers(r *sink.Record) string {
+	var o object
+	for name, value := range r.Headers.All() {
+		o.add(name, value)
+	}
+	if r.Key != nil {
+		o.add(KeyAttribute, r.Key)
+	}
+	if r.Value == nil {
+		o.add(TombstoneAttribute, []byte("true"))
+	}
+	if o.empty() {
+		return "{}"
+	}
+	return o.text()
+}
+
+// Group is the message group of a record: its key, so that what has a key stays in order. Records without one have a
+// group each.
+func Group(r *sink.Record, idHeader string) string {
+	if r.Key == nil {
+		return Deduplication(r, idHeader)
+	}
+	return fit(string(r.Key))
+}
+
+// Deduplication is the id by which a FIFO queue or topic recognizes the event: <id>/<source>/<position>. The id alone
+// would have it drop, silently, another event with the same id within five minutes: an application that uses ids again,
+// or the tables of two relays that number their rows.
+func Deduplication(r *sink.Record, idHeader string) string {
+	return fit(identity(r, idHeader))
+}
+
+func (c Config) identity(r *sink.Record) string { return identity(r, c.IDHeader) }
+
+// identity is what tells the record from all others, also after a restart. Of the source it is the number that was
+// drawn by lot: the server's identifier before it changes in a failover.
+func identity(r *sink.Record, idHeader string) string {
+	id, position, source := "", "", ""
+	for name, value := range r.Headers.All() {
+		switch name {
+		case idHeader:
+			id = string(value)
+		case positionHeader:
+			position = string(value)
+		case sourceHeader:
+			source = string(value[bytes.LastIndexByte(value, '/')+1:])
+		}
+	}
+	if id == "" || position == "" {
+		return digest([]byte(r.Topic), r.Key, r.Headers.Block(), r.Value)
+	}
+	return id + "/" + source + "/" + position
+}
+
+// fit is the text as an id: alphanumeric characters and punctuation of ASCII, at most 128. What is not such is hashed.
+func fit(text string) string {
+	plain := len(text) > 0 && len(text) <= maxID
+	for i := 0; plain && i < len(text); i++ {
+		plain = text[i] > ' ' && text[i] < 0x7f
+	}
+	if plain {
+		return text
+	}
+	return digest([]byte(text))
+}
+
+func digest(parts ...[]byte) string {
+	sum := sha256.New()
+	for _, part := range parts {
+		_, _ = fmt.Fprintf(sum, "%d ", len(part))
+		_, _ = sum.Write(part)
+	}
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
+}
+
+// Name is a topic as a name of SQS or SNS, which have no dots: hyphens stand in their places. A FIFO name ends in .fifo;
+// with standard only that of a topic that ends so.
+func Name(topic string, standard bool) (name string, fifo bool) {
+	bare := strings.TrimSuffix(topic, fifoSuffix)
+	name, fifo = strings.ReplaceAll(bare, ".", "-"), !standard || bare != topic
+	if fifo {
+		name += fifoSuffix
+	}
+	return name, fifo
+}
+
+const fifoSuffix = ".fifo"
+
+// TooLong is why no destination can have the name, nil if one can.
+func TooLong(kind, name string, most int) *sink.Reason {
+	if len(name) <= most {
+		return nil
+	}
+	return &sink.Reason{Class: outbox.Permanent, Code: "INVALID_TOPIC",
+		Text: fmt.Sprintf("the %s %.300q would have a name of %d characters, AWS takes %d", kind, name, len(name), most)}
+}

@@ -1,0 +1,249 @@
+package sqs_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	client "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/cdc-relay/cdc-relay/internal/aws"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/sqs"
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// bed is a server with a proxy before it, and a client past the proxy.
+type bed struct {
+	server *harness.ElasticMQ
+	proxy  *cutproxy.Plain
+	client *client.Client
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	harness.AWSLogin(t)
+	b := &bed{server: harness.StartElasticMQ(t)}
+	b.proxy = cutproxy.StartPlain(t, b.server.Addr)
+	c, err := config.LoadDefaultConfig(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.client = client.NewFromConfig(c, func(o *client.Options) { o.BaseEndpoint = &b.server.URL })
+	return b
+}
+
+// create makes the queue of a topic.
+func (b *bed) create(t *testing.T, topic string) {
+	t.Helper()
+	attributes := map[string]string{}
+	if strings.HasSuffix(topic, ".fifo") {
+		attributes["FifoQueue"] = "true"
+	}
+	if _, err := b.client.CreateQueue(t.Context(), &client.CreateQueueInput{QueueName: &topic, Attributes: attributes}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bed) url(topic string) *string { return sdk.String(b.server.URL + "/000000000000/" + topic) }
+
+// topic makes a queue.
+func (b *bed) topic(t *testing.T, suffix string) string {
+	t.Helper()
+	name := harness.Unique(t, "topic") + suffix
+	b.create(t, name)
+	return name
+}
+
+func (b *bed) config() sqs.Config {
+	return sqs.Config{Endpoint: "http://" + b.proxy.Addr, MaxBytes: 2 << 20,
+		Headers: [4]string{"id", "event_type", "aggregate_type", "created_at"}}
+}
+
+// poisonous is more bytes than the server takes.
+const poisonous = 1<<20 + 1
+
+func newDriver(t *testing.T, c sqs.Config) *sqs.Driver {
+	t.Helper()
+	d, err := sqs.New(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() }) // of a test that is skipped
+	return d
+}
+
+// read takes what is in the topic's queue.
+func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
+	t.Helper()
+	for {
+		answer, err := b.client.ReceiveMessage(t.Context(), &client.ReceiveMessageInput{QueueUrl: b.url(topic),
+			MaxNumberOfMessages: aws.Entries, MessageAttributeNames: []string{"All"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(answer.Messages) == 0 {
+			return found
+		}
+		var handled []types.DeleteMessageBatchRequestEntry
+		for _, m := range answer.Messages {
+			found = append(found, b.message(t, topic, m, len(found)))
+			handled = append(handled, types.DeleteMessageBatchRequestEntry{Id: m.MessageId, ReceiptHandle: m.ReceiptHandle})
+		}
+		if _, err := b.client.DeleteMessageBatch(t.Context(), &client.DeleteMessageBatchInput{QueueUrl: b.url(topic),
+			Entries: handled}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// message is what a consumer can know of a message.
+func (b *bed) message(t *testing.T, topic string, m types.Message, n int) sinktest.Message {
+	t.Helper()
+	found := sinktest.Message{Topic: topic, Offset: int64(n), Value: []byte(*m.Body)}
+	if len(m.MessageAttributes) > aws.Entries {
+		t.Errorf("message %s has %d attributes, want ten at most", *m.Body, len(m.MessageAttributes))
+	}
+	for name, a := range m.MessageAttributes {
+		value := a.BinaryValue
+		if a.StringValue != nil {
+			value = []byte(*a.StringValue)
+		}
+		switch name {
+		case aws.KeyAttribute:
+			found.Key = value
+		case aws.TombstoneAttribute:
+			found.Value = nil
+		case aws.EncodingAttribute:
+			if string(value) == "empty" {
+				found.Value = []byte{}
+				break
+			}
+			body, err := base64.StdEncoding.DecodeString(*m.Body)
+			if err != nil {
+				t.Errorf("body %q: %v", *m.Body, err)
+			}
+			found.Value = body
+		case aws.HeadersAttribute:
+			var rest map[string]*string
+			if err := json.Unmarshal(value, &rest); err != nil {
+				t.Errorf("headers %s: %v", value, err)
+			}
+			for name, value := range rest {
+				if value == nil {
+					found.Headers.Add(name, nil)
+				} else {
+					found.Headers.Add(name, []byte(*value))
+				}
+			}
+		default:
+			found.Headers.Add(name, value)
+		}
+	}
+	return found
+}
+
+// TestOnElasticMQ has one server for its parts, as a JVM takes long to start.
+func TestOnElasticMQ(t *testing.T) {
+	b := newBed(t)
+	t.Run("Conformance", b.conformance)
+	t.Run("CutsLoseAndReorderNothing", b.cuts)
+	t.Run("QueuesAreMadeWhereThatIsWanted", b.created)
+}
+
+// conformance runs the suite of all drivers on a server that speaks SQS, behind a proxy that cuts. Breaks it catches: see
+// there.
+func (b *bed) conformance(t *testing.T) {
+	for suffix, c := range map[string]sqs.Config{".fifo": b.config(), "": b.config()} {
+		name := "FIFO"
+		if suffix == "" {
+			name, c.Standard = "Standard", true
+		}
+		t.Run(name, func(t *testing.T) {
+			sinktest.Run(t, func(t *testing.T) sinktest.Fixture { return b.fixture(t, c, suffix) })
+		})
+	}
+}
+
+func (b *bed) fixture(t *testing.T, c sqs.Config, suffix string) sinktest.Fixture {
+	return sinktest.Fixture{
+		Driver:       newDriver(t, c),
+		Deduplicates: suffix != "",
+		Topic:        func(t *testing.T, _ int) string { return b.topic(t, suffix) },
+		Read:         b.read,
+		Lacks:        sinktest.Lacks{Timestamps: true, HeaderOrder: true, TopicOrder: true},
+		Poison: func(topic string, key []byte) *sink.Record {
+			return &sink.Record{Topic: topic, Key: key, Value: []byte(strings.Repeat("x", poisonous)), Cost: poisonous}
+		},
+		LoseAnswers: b.proxy.LoseAnswers,
+		Outage:      b.proxy.Outage,
+		Ruins: map[string]func(*testing.T, string) func(){"Deleted": func(t *testing.T, topic string) func() {
+			if _, err := b.client.DeleteQueue(t.Context(), &client.DeleteQueueInput{QueueUrl: b.url(topic)}); err != nil {
+				t.Fatal(err)
+			}
+			return func() { b.create(t, topic) }
+		}},
+		MissingTopic: func(t *testing.T) (string, func()) {
+			name := harness.Unique(t, "missing") + suffix
+			return name, func() { b.create(t, name) }
+		},
+	}
+}
+
+// Connections break before, in and after requests. Breaks it catches: an event lost or out of order; one that a FIFO
+// queue has twice, as with a deduplication id of each attempt; duplicates of a standard queue that were not counted.
+func (b *bed) cuts(t *testing.T) {
+	for _, suffix := range []string{".fifo", ""} {
+		topic := b.topic(t, suffix)
+		c := b.config()
+		c.Standard = suffix == ""
+		d := newDriver(t, c)
+		f := sinktest.NewFlow(t, d)
+		const n = 3000
+		done, before := make(chan struct{}), b.proxy.Cuts()
+		go func() {
+			defer close(done)
+			f.Send(sinktest.Events(topic, 0, n))
+		}()
+		cutproxy.Disturb(b.proxy, f.Progress, done, func() {})
+		duplicates := sinktest.WantFirstsInOrder(t, b.read(t, topic), n)
+		cuts := b.proxy.Cuts() - before
+		t.Logf("%q: %d connections were cut, %d duplicates, %d possible", suffix, cuts, duplicates, d.PossibleDuplicates())
+		if allowed := int(d.PossibleDuplicates()); cuts == 0 || duplicates > allowed || suffix != "" && allowed > 0 {
+			t.Errorf("%q: got %d cuts and %d duplicates, %d possible", suffix, cuts, duplicates, allowed)
+		}
+	}
+}
+
+// Breaks it catches: a queue that is missing and made without being asked, or not when asked; one for standard messages
+// where the name says FIFO.
+func (b *bed) created(t *testing.T) {
+	topic := "orders." + harness.Unique(t, "created")
+	name := strings.ReplaceAll(topic, ".", "-") + ".fifo"
+	c := b.config()
+	if _, _, err := newDriver(t, c).Examine(t.Context(), topic); err == nil || !strings.Contains(err.Error(), "aws sqs create-queue") {
+		t.Errorf("examine without the queue: got %v, want how to create it", err)
+	}
+	c.Create = true
+	made := ""
+	c.Created = func(queue string) { made = queue }
+	d := newDriver(t, c)
+	sinktest.NewFlow(t, d).Send(sinktest.Events(topic, 0, 10))
+	sinktest.WantFirstsInOrder(t, b.read(t, name), 10)
+	if made != "SQS queue "+name {
+		t.Errorf("told of the queue %q, want %s", made, name)
+	}
+	text, _, err := d.Examine(context.Background(), topic)
+	if err != nil || !strings.Contains(text, name+" in us-east-1 is there") {
+		t.Errorf("examine: got %q, %v", text, err)
+	}
+}
