@@ -3,10 +3,14 @@ package aws
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -223,3 +227,31 @@ func group(chunks [][]int, most int, work func(n int)) {
 	}
 	running.Wait()
 }
+
+// Fates are what became of a request's entries, whose ids are their numbers.
+type Fates []error
+
+// NewFates are those of n entries of which nothing is known: one that an answer does not mention may have been taken.
+func NewFates(n int) Fates {
+	f := make(Fates, n)
+	for i := range f {
+		f[i] = errNotMentioned
+	}
+	return f
+}
+
+// Taken notes that the entry was taken.
+func (f Fates) Taken(id *string) { f.put(id, nil) }
+
+// Failed notes why the entry was not taken.
+func (f Fates) Failed(id, code, message *string) {
+	f.put(id, &EntryError{Code: sdk.ToString(code), Message: sdk.ToString(message)})
+}
+
+func (f Fates) put(id *string, err error) {
+	if i, wrong := strconv.Atoi(sdk.ToString(id)); wrong == nil && i >= 0 && i < len(f) {
+		f[i] = err
+	}
+}
+
+var errNotMentioned = errors.New("the answer does not say what became of the entry")

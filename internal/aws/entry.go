@@ -85,6 +85,31 @@ func Attributes(r *sink.Record, first [4]string) (list []Attribute) {
 	return list
 }
 
+// Message is a record as SQS and SNS have it.
+type Message struct {
+	Body       string
+	Attributes []Attribute
+}
+
+// MessageOf is the record as a message, without the ids of FIFO.
+func MessageOf(r *sink.Record, first [4]string) (m Message) {
+	m.Attributes = Attributes(r, first)
+	var note *Attribute
+	if m.Body, note = Body(r.Value); note != nil {
+		m.Attributes = append(m.Attributes, *note)
+	}
+	return m
+}
+
+// Size is what the services count of it.
+func (m Message) Size() int {
+	size := len(m.Body)
+	for _, a := range m.Attributes {
+		size += a.Size()
+	}
+	return size
+}
+
 var attributeName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
 // attribute is one of that name and value, or the zero value if neither service takes it.

@@ -2,7 +2,6 @@ package sqs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -145,25 +144,8 @@ func (q *queues) Judge(r *sink.Record) *sink.Reason {
 	return aws.TooLong("queue", name, maxName)
 }
 
-// attributes are the message attributes of a record, and its body.
-func (q *queues) attributes(r *sink.Record) (body string, list []aws.Attribute) {
-	list = aws.Attributes(r, q.config.Headers)
-	body, note := aws.Body(r.Value)
-	if note != nil {
-		list = append(list, *note)
-	}
-	return body, list
-}
-
 // Size implements [aws.Service]: SQS counts body and attributes.
-func (q *queues) Size(r *sink.Record) int {
-	body, list := q.attributes(r)
-	size := len(body)
-	for _, a := range list {
-		size += a.Size()
-	}
-	return size
-}
+func (q *queues) Size(r *sink.Record) int { return aws.MessageOf(r, q.config.Headers).Size() }
 
 // Send implements [aws.Service].
 func (q *queues) Send(ctx context.Context, url string, records []*sink.Record) (failed []error, err error) {
@@ -175,38 +157,27 @@ func (q *queues) Send(ctx context.Context, url string, records []*sink.Record) (
 	if err != nil {
 		return nil, err
 	}
-	// What is in neither list was not taken, as far as anybody knows.
-	failed = make([]error, len(records))
-	for i := range failed {
-		failed[i] = errNotMentioned
-	}
-	put := func(id *string, err error) {
-		if i, wrong := strconv.Atoi(sdk.ToString(id)); wrong == nil && i >= 0 && i < len(failed) {
-			failed[i] = err
-		}
-	}
+	fates := aws.NewFates(len(records))
 	for _, taken := range answer.Successful {
-		put(taken.Id, nil)
+		fates.Taken(taken.Id)
 	}
 	for _, f := range answer.Failed {
-		put(f.Id, &aws.EntryError{Code: sdk.ToString(f.Code), Message: sdk.ToString(f.Message)})
+		fates.Failed(f.Id, f.Code, f.Message)
 	}
-	return failed, nil
+	return fates, nil
 }
-
-var errNotMentioned = errors.New("the answer does not say what became of the entry")
 
 // entry is the record as an entry of a batch.
 func (q *queues) entry(r *sink.Record, id string) types.SendMessageBatchRequestEntry {
-	body, list := q.attributes(r)
-	e := types.SendMessageBatchRequestEntry{Id: &id, MessageBody: &body,
-		MessageAttributes: make(map[string]types.MessageAttributeValue, len(list))}
-	for _, a := range list {
+	m := aws.MessageOf(r, q.config.Headers)
+	e := types.SendMessageBatchRequestEntry{Id: &id, MessageBody: &m.Body,
+		MessageAttributes: make(map[string]types.MessageAttributeValue, len(m.Attributes))}
+	for _, a := range m.Attributes {
+		value := types.MessageAttributeValue{DataType: sdk.String("String"), StringValue: &a.Text}
 		if a.Bytes != nil {
-			e.MessageAttributes[a.Name] = types.MessageAttributeValue{DataType: sdk.String("Binary"), BinaryValue: a.Bytes}
-		} else {
-			e.MessageAttributes[a.Name] = types.MessageAttributeValue{DataType: sdk.String("String"), StringValue: &a.Text}
+			value = types.MessageAttributeValue{DataType: sdk.String("Binary"), BinaryValue: a.Bytes}
 		}
+		e.MessageAttributes[a.Name] = value
 	}
 	if _, fifo := q.name(r.Topic); fifo {
 		e.MessageGroupId = sdk.String(aws.Group(r, q.config.Headers[0]))
