@@ -11,7 +11,7 @@ type Config struct {
 	Postgres      Postgres       `key:"postgres"`
 	Outbox        Outbox         `key:"outbox"`
 	Journal       Journal        `key:"journal"`
-	Sink          string         `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; bullmq: queues of BullMQ or Bull; rabbitmq: an exchange; rabbitmq-stream: a stream of RabbitMQ; webhook: HTTP endpoints; stdout: print each message as a line of JSON, for a dry run without a broker"`
+	Sink          string         `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; bullmq: queues of BullMQ or Bull; rabbitmq: an exchange; rabbitmq-stream: a stream of RabbitMQ; webhook: HTTP endpoints; sqs, sns, eventbridge: queues, topics and buses of AWS; stdout: print each message as a line of JSON, for a dry run without a broker"`
 	Message       Message        `key:"message"`
 	Kafka         Kafka          `key:"kafka"`
 	NATS          NATS           `key:"nats"`
@@ -20,6 +20,9 @@ type Config struct {
 	RabbitMQ      RabbitMQ       `key:"rabbitmq"`
 	RabbitStream  RabbitMQStream `key:"rabbitmq_stream"`
 	Webhook       Webhook        `key:"webhook"`
+	SQS           SQS            `key:"sqs"`
+	SNS           SNS            `key:"sns"`
+	EventBridge   EventBridge    `key:"eventbridge"`
 	Registry      Registry       `key:"registry"`
 	Retry         Retry          `key:"retry"`
 	DLQ           DLQ            `key:"dlq"`
@@ -325,6 +328,9 @@ func Default() Config {
 		BullMQ:        defaultBullMQ(),
 		RabbitMQ:      defaultRabbitMQ(),
 		Webhook:       defaultWebhook(),
+		SQS:           defaultSQS(),
+		SNS:           defaultSNS(),
+		EventBridge:   defaultEventBridge(),
 		Registry:      defaultRegistry(),
 		Retry:         defaultRetry(),
 		DLQ:           DLQ{Breaker: Breaker{Count: 100, Ratio: 0.05, Window: Duration(time.Minute), CountInvalid: true}},

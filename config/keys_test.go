@@ -83,6 +83,11 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		webhook.url webhook.endpoints webhook.secret webhook.secret_file webhook.lanes webhook.timeout
 		webhook.event_faults webhook.retry_faults webhook.content_type
 		webhook.tls.ca_file webhook.tls.cert_file webhook.tls.key_file
+		sqs.region sqs.endpoint sqs.account sqs.standard sqs.create_queues.enabled sqs.max_message_bytes
+		sqs.requests sqs.timeout
+		sns.region sns.endpoint sns.account sns.standard sns.create_topics.enabled sns.requests sns.timeout
+		eventbridge.region eventbridge.endpoint eventbridge.account eventbridge.source eventbridge.detail_type
+		eventbridge.create_buses.enabled eventbridge.max_event_bytes eventbridge.requests eventbridge.timeout
 		registry.url registry.username registry.password_file registry.password_command
 		registry.token_file registry.token_command
 		registry.tls.ca_file registry.tls.cert_file registry.tls.key_file
@@ -149,6 +154,17 @@ func another(t *testing.T, k Key) string {
 		"webhook.url":                  "https://a/hooks",
 		"webhook.endpoints":            "orders=https://a/orders",
 		"webhook.secret":               "whsec_AAAA whsk_AAAA",
+		"sqs.region":                   "eu-west-1",
+		"sqs.endpoint":                 "http://a:9324",
+		"sqs.account":                  "123456789012",
+		"sqs.max_message_bytes":        "1MiB",
+		"sns.region":                   "us-gov-east-1",
+		"sns.endpoint":                 "https://a",
+		"sns.account":                  "123456789012",
+		"eventbridge.region":           "cn-north-1",
+		"eventbridge.endpoint":         "https://a/b",
+		"eventbridge.account":          "123456789012",
+		"eventbridge.max_event_bytes":  "1MiB",
 		"registry.url":                 "https://a:8081/apis/ccompat/v7,https://b:8081",
 		"registry.password_command":    "token,--user,app",
 		"registry.token_command":       "token,--user,app",

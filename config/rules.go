@@ -35,7 +35,7 @@ const (
 
 // rules has a line for every key; a test holds it against [Keys]. Values that this version does not act on yet are
 // named as such and not allowed.
-var rules = map[string]rule{
+var rules = joined(awsRules(), map[string]rule{
 	"service": label(),
 
 	// A command that needs it says so.
@@ -73,7 +73,7 @@ var rules = map[string]rule{
 	"journal.retention":             durations(0, longest),
 
 	"sink": oneOf(SinkKafka, SinkNATS, SinkRedisStream, SinkBullMQ, SinkRabbitMQ, SinkRabbitMQStream, SinkWebhook,
-		SinkStdout),
+		SinkSQS, SinkSNS, SinkEventBridge, SinkStdout),
 
 	"message.topic": topicTemplate(),
 	"message.key":   keyTemplate(),
@@ -243,7 +243,7 @@ var rules = map[string]rule{
 
 	"tracing.endpoint":     spanEndpoint(),
 	"tracing.sample_ratio": shares(),
-}
+})
 
 // relation is a rule about several keys. It is not checked when one of them already breaks its own rule.
 type relation struct {

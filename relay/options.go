@@ -136,5 +136,6 @@ func (o *options) check() error {
 // isOfBroker reports whether the key stands in the section of one broker.
 func isOfBroker(key string) bool {
 	section, _, _ := strings.Cut(key, ".")
-	return slices.Contains([]string{"kafka", "nats", "rabbitmq", "redis", "bullmq", "webhook"}, section)
+	return slices.Contains([]string{"kafka", "nats", "rabbitmq", "redis", "bullmq", "webhook", "sqs", "sns",
+		"eventbridge"}, section)
 }

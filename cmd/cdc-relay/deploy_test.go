@@ -155,7 +155,7 @@ func TestImageIsBuiltOfAllThatTheBinaryNeeds(t *testing.T) {
 // with redis:latest, and with a volume that is not declared.
 func TestComposeProfilesHaveTheirBrokers(t *testing.T) {
 	t.Parallel()
-	composeProfiles := []string{"nats", "rabbitmq", "rabbitmq-stream", "redis", "bullmq", "webhook"}
+	composeProfiles := []string{"nats", "rabbitmq", "rabbitmq-stream", "redis", "bullmq", "webhook", "sqs"}
 	var compose struct {
 		Services map[string]struct {
 			Image    string
@@ -202,7 +202,7 @@ func TestComposeProfilesHaveTheirBrokers(t *testing.T) {
 		at, err := url.Parse(map[string]string{
 			config.SinkNATS: cfg.NATS.URL, config.SinkRabbitMQ: cfg.RabbitMQ.URL, config.SinkRedisStream: cfg.Redis.URL,
 			config.SinkRabbitMQStream: cfg.RabbitMQ.StreamURL, config.SinkBullMQ: cfg.Redis.URL,
-			config.SinkWebhook: cfg.Webhook.URL,
+			config.SinkWebhook: cfg.Webhook.URL, config.SinkSQS: cfg.SQS.Endpoint,
 		}[cfg.Sink])
 		if err != nil || !slices.Contains(compose.Services[at.Hostname()].Profiles, profile) {
 			t.Errorf("%s: the broker is at %q, %v, which is no service of the profile", path, at, err)

@@ -16,8 +16,10 @@ import (
 // Breaks it catches: a default that the driver refuses. Seen to fail with an empty nats.url.
 func TestDefaultsMakeDrivers(t *testing.T) {
 	cfg := config.Default()
+	t.Setenv("AWS_REGION", "eu-west-1") // which has no default
 	for _, kind := range []string{config.SinkNATS, config.SinkRedisStream, config.SinkBullMQ, config.SinkRabbitMQ,
-		config.SinkRabbitMQStream, config.SinkWebhook, config.SinkStdout} {
+		config.SinkRabbitMQStream, config.SinkWebhook, config.SinkSQS, config.SinkSNS, config.SinkEventBridge,
+		config.SinkStdout} {
 		cfg.Sink = kind
 		driver, err := brokers.New(cfg, zerolog.Nop(), io.Discard)
 		if err != nil {

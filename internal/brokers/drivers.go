@@ -36,6 +36,12 @@ func New(cfg config.Config, log zerolog.Logger, out io.Writer) (sink.Driver, err
 		return RabbitMQStream(cfg, log)
 	case config.SinkWebhook:
 		return Webhook(cfg)
+	case config.SinkSQS:
+		return SQS(cfg, log)
+	case config.SinkSNS:
+		return SNS(cfg, log)
+	case config.SinkEventBridge:
+		return EventBridge(cfg, log)
 	case config.SinkStdout:
 		return stdout.New(stdout.Config{Writer: out}), nil
 	}

@@ -67,7 +67,9 @@ type topics struct {
 	client *client.Client
 }
 
-func (t *topics) name(topic string) (name string, fifo bool) { return aws.Name(topic, t.config.Standard) }
+func (t *topics) name(topic string) (name string, fifo bool) {
+	return aws.Name(topic, t.config.Standard)
+}
 
 func (t *topics) arn(account, topic string) string {
 	name, _ := t.name(topic)

@@ -247,7 +247,7 @@ func TestPolicyLetsTheRelayOutToItsBroker(t *testing.T) {
 	for set, want := range map[string]string{
 		"nats": "[53 53 5432 4222]", "redis-stream": "[53 53 5432 6379]", "bullmq": "[53 53 5432 6379]",
 		"rabbitmq": "[53 53 5432 5671 5672]", "rabbitmq-stream": "[53 53 5432 5551 5552]",
-		"webhook": "[53 53 5432 80 443]", "everything": "[53 53 5432 6432 9093 9094 9092 4318]",
+		"webhook": "[53 53 5432 80 443]", "sqs": "[53 53 5432 443]", "everything": "[53 53 5432 6432 9093 9094 9092 4318]",
 	} {
 		r := renderSet(t, c, chartFolder+"/ci/"+set+"-values.yaml", "shop")
 		for _, name := range []string{"shop-cdc-relay", "shop-cdc-relay-init"} {

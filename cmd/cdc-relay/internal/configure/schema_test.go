@@ -125,7 +125,7 @@ func TestTheSchemaTakesTheFilesThatAreShipped(t *testing.T) {
 	for _, name := range []string{
 		"config/testdata/defaults.yaml", "deploy/compose/relay.yaml", "deploy/compose/nats.yaml",
 		"deploy/compose/rabbitmq.yaml", "deploy/compose/rabbitmq-stream.yaml", "deploy/compose/redis.yaml",
-		"deploy/compose/bullmq.yaml", "deploy/compose/webhook.yaml",
+		"deploy/compose/bullmq.yaml", "deploy/compose/webhook.yaml", "deploy/compose/sqs.yaml",
 	} {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {

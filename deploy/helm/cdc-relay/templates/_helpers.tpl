@@ -126,7 +126,7 @@ priorityClassName: {{ . | quote }}
 {{/* The ports of the broker, as a list in JSON under ports. */}}
 {{- define "cdc-relay.brokerPorts" -}}
 {{- $sink := default "kafka" .Values.config.sink }}
-{{- $usual := dict "kafka" (list 9092 9093) "nats" (list 4222) "redis-stream" (list 6379) "bullmq" (list 6379) "rabbitmq" (list 5671 5672) "rabbitmq-stream" (list 5551 5552) "webhook" (list 80 443) "stdout" list }}
+{{- $usual := dict "kafka" (list 9092 9093) "nats" (list 4222) "redis-stream" (list 6379) "bullmq" (list 6379) "rabbitmq" (list 5671 5672) "rabbitmq-stream" (list 5551 5552) "webhook" (list 80 443) "sqs" (list 443) "sns" (list 443) "eventbridge" (list 443) "stdout" list }}
 {{- $ports := list }}
 {{- if .Values.networkPolicy.broker.ports }}
 {{- $ports = .Values.networkPolicy.broker.ports }}

@@ -12,10 +12,13 @@ import (
 
 // unreadable says why, for sinks whose broker cannot be read back.
 var unreadable = map[string]string{
-	config.SinkRabbitMQ: "reading a queue takes its messages away from the consumers",
-	config.SinkBullMQ:   "a job that is not in its queue may be done and removed",
-	config.SinkWebhook:  "what became of a request only its receiver knows",
-	config.SinkStdout:   "lines that were written are nowhere to be read",
+	config.SinkRabbitMQ:    "reading a queue takes its messages away from the consumers",
+	config.SinkBullMQ:      "a job that is not in its queue may be done and removed",
+	config.SinkWebhook:     "what became of a request only its receiver knows",
+	config.SinkSQS:         "reading a queue takes its messages away from the consumers",
+	config.SinkSNS:         "a topic keeps nothing",
+	config.SinkEventBridge: "a bus keeps nothing",
+	config.SinkStdout:      "lines that were written are nowhere to be read",
 }
 
 // elsewhere is where to look instead.
