@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// EntryError is what a service says of an entry that it did not take.
+// EntryError is a service's reason for not taking an entry.
 type EntryError struct{ Code, Message string }
 
 // Error implements error.
@@ -38,7 +38,7 @@ type trouble struct {
 	missing bool         // there is no such destination
 }
 
-// graver is the graver of two troubles, of which the other may be nil.
+// graver returns the graver of two troubles; the other may be nil.
 func (t *trouble) graver(other *trouble) *trouble {
 	if other != nil && other.of >= t.of {
 		return other
@@ -46,7 +46,7 @@ func (t *trouble) graver(other *trouble) *trouble {
 	return t
 }
 
-// meaning is what a code of a service means.
+// meaning is the class of a service's error code.
 type meaning uint8
 
 const (
@@ -102,7 +102,7 @@ var meanings = map[string]meaning{
 	"InvalidAddress": stuck, "PurgeQueueInProgress": stuck,
 }
 
-// codeOf is the service's code, "" when it gave none, what it means, and the status of its answer, 0 for none.
+// codeOf returns the service's error code ("" if there is none), its meaning, and the HTTP status (0 without an answer).
 func codeOf(err error) (code string, m meaning, status int) {
 	if answer, is := errors.AsType[*awshttp.ResponseError](err); is {
 		status = answer.HTTPStatusCode()
@@ -121,7 +121,7 @@ func isMissing(err error) bool {
 	return m == missing
 }
 
-// explain says what an error of a service means for the topic, and what to do about it.
+// explain turns an error of a service into trouble of the topic, with the remedy.
 func (d *Driver) explain(topic string, err error) *trouble {
 	code, m, status := codeOf(err)
 	t := &trouble{code: code, err: fmt.Errorf("%s: %w", d.service.Place(topic), short(err, code))}
@@ -164,7 +164,7 @@ func (d *Driver) explain(topic string, err error) *trouble {
 	return t
 }
 
-// unanswered is what it means that no answer came. The caller knows whether the request has left.
+// unanswered completes the trouble of a request without an answer. The caller knows whether the request has left.
 func (d *Driver) unanswered(t *trouble) *trouble {
 	t.verdict, t.of = sink.Unknown, sink.ClusterTrouble
 	if errors.Is(t.err, context.DeadlineExceeded) {
@@ -174,7 +174,7 @@ func (d *Driver) unanswered(t *trouble) *trouble {
 	return t
 }
 
-// short is the error without what the SDK says about its own doing.
+// short is the error without the SDK's notes on the operation.
 func short(err error, code string) error {
 	var api smithy.APIError
 	if code == "" || !errors.As(err, &api) {
@@ -189,7 +189,7 @@ func short(err error, code string) error {
 	return errors.New(code)
 }
 
-// gone is an error of a destination that is not there.
+// gone is the error of a missing destination.
 type gone struct{ error }
 
 // Gone implements [sink.Gone].

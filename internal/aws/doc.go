@@ -1,6 +1,6 @@
-// Package aws brings records to services of AWS that take batches of at most ten entries: it is what the drivers for
-// SQS, SNS and EventBridge share. It knows credentials, waves, what an error means and what may have come twice; how an
-// entry looks and which request carries it is a [Service]'s.
+// Package aws sends records to AWS services that take batches of at most ten entries. The drivers for SQS, SNS and
+// EventBridge share it. It handles credentials, waves, error codes and possible duplicates; each [Service] builds its
+// own entries and requests.
 //
 // # How a batch is sent
 //

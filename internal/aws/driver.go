@@ -39,7 +39,7 @@ type Service interface {
 	Create(ctx context.Context, topic string) error
 	// Judge says why the record cannot be an entry, nil when it can.
 	Judge(r *sink.Record) *sink.Reason
-	// Size is what the service counts of the record's entry.
+	// Size is the size of the record's entry in bytes, as the service counts it.
 	Size(r *sink.Record) int
 	// Send sends the records in one request. The list has an error for each that was not taken, and is nil when all were.
 	Send(ctx context.Context, address string, records []*sink.Record) (failed []error, err error)
@@ -129,7 +129,8 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 	}
 }
 
-// Dropped implements [sink.Dropper]: what may have been taken comes again at a time that nobody knows.
+// Dropped implements [sink.Dropper]. Records with an unknown outcome come again, perhaps after the deduplication
+// interval, so they count as possible duplicates.
 func (d *Driver) Dropped(b *sink.Batch) {
 	p, _ := b.State.(*progress)
 	if p == nil {
@@ -228,10 +229,10 @@ func group(chunks [][]int, most int, work func(n int)) {
 	running.Wait()
 }
 
-// Fates are what became of a request's entries, whose ids are their numbers.
+// Fates collects the outcome of each entry of a request; entry ids are indexes.
 type Fates []error
 
-// NewFates are those of n entries of which nothing is known: one that an answer does not mention may have been taken.
+// NewFates starts with n unknown outcomes: an entry that the answer does not mention may have been taken.
 func NewFates(n int) Fates {
 	f := make(Fates, n)
 	for i := range f {

@@ -41,7 +41,7 @@ type Attribute struct {
 	Bytes      []byte
 }
 
-// Size is what SQS and SNS count of it: name, type and value.
+// Size is the attribute's size in bytes as SQS and SNS count it: name, type and value.
 func (a Attribute) Size() int {
 	if a.Bytes != nil {
 		return len(a.Name) + len("Binary") + len(a.Bytes)
@@ -49,9 +49,9 @@ func (a Attribute) Size() int {
 	return len(a.Name) + len("String") + len(a.Text)
 }
 
-// Attributes are the record's headers and key as message attributes, of which SQS and SNS take ten: those that a
-// consumer needs to know an event and its trace have their own, all others are in a JSON object. First are the names of
-// the headers for id, event type, aggregate type and created_at.
+// Attributes returns the record's headers and key as message attributes. SQS and SNS take ten, so only the headers that
+// identify an event and its trace get one each; the rest go into one JSON object. The first names are the headers for id,
+// event type, aggregate type and created_at.
 func Attributes(r *sink.Record, first [4]string) (list []Attribute) {
 	list = make([]Attribute, 0, Entries)
 	var rest object
@@ -101,7 +101,7 @@ func MessageOf(r *sink.Record, first [4]string) (m Message) {
 	return m
 }
 
-// Size is what the services count of it.
+// Size is the message's size in bytes, as the services count it.
 func (m Message) Size() int {
 	size := len(m.Body)
 	for _, a := range m.Attributes {
@@ -229,8 +229,8 @@ func Deduplication(r *sink.Record, idHeader string) string {
 
 func (c Config) identity(r *sink.Record) string { return identity(r, c.IDHeader) }
 
-// identity is what tells the record from all others, also after a restart. Of the source it is the number that was
-// drawn by lot: the server's identifier before it changes in a failover.
+// identity identifies the record among all others, across restarts. It uses only the random number at the end of the
+// source header, because the server's identifier and timeline change in a failover.
 func identity(r *sink.Record, idHeader string) string {
 	id, position, source := "", "", ""
 	for name, value := range r.Headers.All() {

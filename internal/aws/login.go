@@ -90,7 +90,7 @@ func Open(ctx context.Context, a Account) (*Login, error) {
 	return l, nil
 }
 
-// Config is what clients of services are made of, and Endpoint what they speak to instead of the service's own address.
+// Config configures the clients of services.
 func (l *Login) Config() sdk.Config { return l.config }
 
 // Endpoint is the URL to speak to, nil for the service's own.

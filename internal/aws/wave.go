@@ -93,7 +93,7 @@ func (e *destination) begin(records []*sink.Record) *progress {
 	return p
 }
 
-// remember keeps what was taken behind a refused record, since the engine cuts its batch anew and hands them in again.
+// remember records what was taken behind a refused record: the engine hands those records in again in another batch.
 func (e *destination) remember(records []*sink.Record, p *progress) {
 	e.taken = make(map[string]struct{})
 	for i, r := range records {

@@ -25,7 +25,7 @@ const DefaultMaxBytes = 256 << 10
 const (
 	// recheck is how often a bus is looked for again.
 	recheck = 15 * time.Second
-	// timeBytes is what EventBridge counts for an event's time (EventBridge User Guide, "Calculating PutEvents event entry
+	// timeBytes is the size of an event's time as EventBridge counts it (User Guide, "Calculating PutEvents event entry
 	// size").
 	timeBytes = 14
 

@@ -106,7 +106,7 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	}
 }
 
-// message is what a consumer can know of a message.
+// message converts a received message.
 func (b *bed) message(t *testing.T, topic string, m types.Message, n int) sinktest.Message {
 	t.Helper()
 	found := sinktest.Message{Topic: topic, Offset: int64(n), Value: []byte(*m.Body)}
