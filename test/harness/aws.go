@@ -18,6 +18,9 @@ const (
 	motoVersion, flaskVersion, flaskCORSVersion = "5.2.5", "3.1.3", "6.0.5"
 )
 
+// startPatience bounds the start of a JVM or of Python on a machine that is busy with much else.
+const startPatience = 5 * time.Minute
+
 // AWSRegion is where the servers of AWS's protocols are.
 const AWSRegion = "us-east-1"
 
@@ -50,7 +53,7 @@ func AWSLogin(t testing.TB) {
 func StartElasticMQ(t testing.TB) *ElasticMQ {
 	t.Helper()
 	needsServers(t)
-	s := &ElasticMQ{server: server{name: "elasticmq", patience: 2 * time.Minute}}
+	s := &ElasticMQ{server: server{name: "elasticmq", patience: startPatience}}
 	s.of(t, s.begin(t.Context(), func() error { return s.describe(t.Context()) }))
 	return s
 }
@@ -90,7 +93,7 @@ aws { region = %s, accountId = 000000000000 }
 func StartMoto(t testing.TB) *Moto {
 	t.Helper()
 	needsServers(t)
-	s := &Moto{server: server{name: "moto", patience: 2 * time.Minute}}
+	s := &Moto{server: server{name: "moto", patience: startPatience}}
 	s.of(t, s.begin(t.Context(), func() error { return s.describe(t.Context()) }))
 	return s
 }
