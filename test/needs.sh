@@ -20,6 +20,7 @@ need 'consumers in Java are compiled' openjdk-17-jdk-headless command -v javac
 need "Maven fetches Kafka's jars" maven command -v mvn
 need 'consumers in Java use its driver' libpostgresql-jdbc-java test -e /usr/share/java/postgresql.jar
 need 'programs in Python use psycopg' python3-psycopg /usr/bin/python3 -c 'import psycopg'
+need 'moto, which speaks SNS and EventBridge, is fetched' python3-pip python3 -m pip --version
 need 'programs in JavaScript are run' nodejs command -v node
 need "BullMQ's own workers are fetched" npm command -v npm
 need 'the command that registers a schema is run' jq command -v jq
@@ -63,6 +64,7 @@ install)
   fi
   mvn -q -B -f test/kafka/pom.xml dependency:resolve
   mvn -q -B -f test/registry/pom.xml dependency:resolve
+  mvn -q -B -f test/elasticmq/pom.xml dependency:resolve
   ;;
 *)
   echo "usage: test/needs.sh [list|install]" >&2

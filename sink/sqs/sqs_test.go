@@ -154,6 +154,7 @@ func (b *bed) message(t *testing.T, topic string, m types.Message, n int) sinkte
 
 // TestOnElasticMQ has one server for its parts, as a JVM takes long to start.
 func TestOnElasticMQ(t *testing.T) {
+	harness.Full(t)
 	b := newBed(t)
 	t.Run("Conformance", b.conformance)
 	t.Run("CutsLoseAndReorderNothing", b.cuts)

@@ -165,6 +165,7 @@ func throttleFirst(w http.ResponseWriter, q *http.Request, forward http.Handler)
 // The relay is killed, connections are cut and requests throttled. Breaks it catches: an event lost, doubled or out of
 // order between Postgres and a FIFO queue.
 func TestSQSHasEachEventOnceInOrder(t *testing.T) {
+	harness.Full(t)
 	queues := startSQS(t)
 	addr, throttled := moody(t, queues.server.URL, 40)
 	proxy := cutproxy.StartPlain(t, addr)
@@ -197,6 +198,7 @@ func TestSQSOfAFrozenRelay(t *testing.T) {
 // One queue is missing at first, and one event is too large. Breaks it catches: a queue in trouble that holds up another;
 // parked events that come out of order, or not; a dead letter that cannot be sent again.
 func TestSQSParksRefusesAndReplays(t *testing.T) {
+	harness.Full(t)
 	queues := startSQS(t)
 	judgeTrouble(t, troubled{
 		settings: forSQS(queues.server.URL),

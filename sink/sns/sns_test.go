@@ -1,0 +1,168 @@
+package sns_test
+
+import (
+	"strings"
+	"testing"
+
+	sdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	client "github.com/aws/aws-sdk-go-v2/service/sns"
+	queue "github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/sns"
+	"github.com/cdc-relay/cdc-relay/test/cutproxy"
+	"github.com/cdc-relay/cdc-relay/test/harness"
+	"github.com/cdc-relay/cdc-relay/test/sinktest"
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// bed is a server with a proxy before it, and clients past the proxy.
+type bed struct {
+	server *harness.Moto
+	proxy  *cutproxy.Plain
+	topics *client.Client
+	queues *queue.Client
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	harness.AWSLogin(t)
+	b := &bed{server: harness.StartMoto(t)}
+	b.proxy = cutproxy.StartPlain(t, b.server.Addr)
+	c, err := config.LoadDefaultConfig(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.BaseEndpoint = &b.server.URL
+	b.topics, b.queues = client.NewFromConfig(c), queue.NewFromConfig(c)
+	return b
+}
+
+// topic makes a topic with a queue that subscribes to it.
+func (b *bed) topic(t *testing.T, suffix string) (name string, queueURL *string) {
+	t.Helper()
+	name = harness.Unique(t, "topic") + suffix
+	ofTopic, ofQueue := map[string]string{}, map[string]string{}
+	if suffix != "" {
+		ofTopic["FifoTopic"], ofQueue["FifoQueue"] = "true", "true"
+	}
+	made, err := b.topics.CreateTopic(t.Context(), &client.CreateTopicInput{Name: &name, Attributes: ofTopic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := b.queues.CreateQueue(t.Context(), &queue.CreateQueueInput{QueueName: &name, Attributes: ofQueue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.topics.Subscribe(t.Context(), &client.SubscribeInput{TopicArn: made.TopicArn, Protocol: sdk.String("sqs"),
+		Endpoint:   sdk.String("arn:aws:sqs:us-east-1:123456789012:" + name),
+		Attributes: map[string]string{"RawMessageDelivery": "true"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name, q.QueueUrl
+}
+
+func (b *bed) read(t *testing.T, url *string) (found []sinktest.Message) {
+	t.Helper()
+	for {
+		answer, err := b.queues.ReceiveMessage(t.Context(), &queue.ReceiveMessageInput{QueueUrl: url, MaxNumberOfMessages: 10,
+			MessageAttributeNames: []string{"All"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(answer.Messages) == 0 {
+			return found
+		}
+		for _, m := range answer.Messages {
+			key := sdk.ToString(m.MessageAttributes["x-outbox-key"].StringValue)
+			one := sinktest.Message{Key: []byte(key), Value: []byte(*m.Body)}
+			one.Headers.Add("id", []byte(sdk.ToString(m.MessageAttributes["id"].StringValue)))
+			found = append(found, one)
+			if _, err := b.queues.DeleteMessage(t.Context(), &queue.DeleteMessageInput{QueueUrl: url,
+				ReceiptHandle: m.ReceiptHandle}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+func (b *bed) driver(t *testing.T, standard bool) *sns.Driver {
+	t.Helper()
+	d, err := sns.New(t.Context(), sns.Config{Endpoint: "http://" + b.proxy.Addr, Standard: standard,
+		Headers: [4]string{"id", "event_type", "aggregate_type", "created_at"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// TestOnMoto has one server for its parts.
+func TestOnMoto(t *testing.T) {
+	harness.Full(t)
+	b := newBed(t)
+	t.Run("CutsLoseAndReorderNothing", b.cuts)
+	t.Run("AMissingTopicIsItsOwnTrouble", b.missing)
+	t.Run("ExamineWarnsOfATopicWithoutSubscriptions", b.examined)
+}
+
+// Breaks it catches: an event lost or out of order on its way to a subscribed queue when connections break, and
+// duplicates that were not counted.
+func (b *bed) cuts(t *testing.T) {
+	const n = 400
+	for _, suffix := range []string{".fifo", ""} {
+		topic, url := b.topic(t, suffix)
+		d := b.driver(t, suffix == "")
+		f := sinktest.NewFlow(t, d)
+		done, before := make(chan struct{}), b.proxy.Cuts()
+		go func() {
+			defer close(done)
+			f.Send(sinktest.Events(topic, 0, n))
+		}()
+		cutproxy.Disturb(b.proxy, f.Progress, done, func() {})
+		found := b.read(t, url)
+		duplicates := sinktest.WantFirstsInOrder(t, found, n)
+		t.Logf("%q: %d cuts, %d duplicates, %d possible", suffix, b.proxy.Cuts()-before, duplicates, d.PossibleDuplicates())
+		if suffix == "" && duplicates > int(d.PossibleDuplicates()) || suffix != "" && duplicates > 0 {
+			t.Errorf("%q: got %d duplicates, %d possible", suffix, duplicates, d.PossibleDuplicates())
+		}
+		if id, _ := found[0].Headers.Get("id"); len(id) == 0 {
+			t.Error("the subscribed queue does not get the attribute id")
+		}
+	}
+}
+
+// Breaks it catches: a topic that is not there taken for trouble of all topics, or without what to do.
+func (b *bed) missing(t *testing.T) {
+	d := b.driver(t, false)
+	batch := &sink.Batch{Topic: "no.such", Records: sinktest.Events("no.such", 0, 3)}
+	d.Produce(t.Context(), d.Node("no.such", 0), []*sink.Batch{batch})
+	const want = "aws sns create-topic --name no-such.fifo --attributes FifoTopic=true"
+	if o := batch.Outcome; o.Verdict != sink.NotWritten || o.Trouble != sink.TopicTrouble || !strings.Contains(o.Err.Error(), want) {
+		t.Errorf("got %+v, want the topic's trouble and %s", o, want)
+	}
+}
+
+// Breaks it catches: a check that calls a topic good which drops everything.
+func (b *bed) examined(t *testing.T) {
+	name := "lonely.fifo"
+	if _, err := b.topics.CreateTopic(t.Context(), &client.CreateTopicInput{Name: &name,
+		Attributes: map[string]string{"FifoTopic": "true"}}); err != nil {
+		t.Fatal(err)
+	}
+	subscribed, _ := b.topic(t, ".fifo")
+	d := b.driver(t, false)
+	for topic, lonely := range map[string]bool{"lonely": true, subscribed: false} {
+		text, risky, err := d.Examine(t.Context(), topic)
+		if err != nil || risky != lonely {
+			t.Errorf("%s: got %q, risky %t, %v", topic, text, risky, err)
+		}
+	}
+	if text, _, err := d.Examine(t.Context(), ""); err != nil ||
+		!strings.Contains(text, "account 123456789012") {
+		t.Errorf("without a topic: got %q, %v", text, err)
+	}
+}
