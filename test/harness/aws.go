@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -115,7 +117,9 @@ func (s *Moto) describe(ctx context.Context) error {
 	}
 	s.URL = "http://" + s.Addr
 	s.command.Args = []string{"-m", "moto.server", "-H", host, "-p", port}
-	s.command.Env = append(os.Environ(), "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1")
+	// Without the login of AWSLogin: to moto's own SDK a profile without a name is one that is missing.
+	environ := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "AWS_") })
+	s.command.Env = append(environ, "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1")
 	s.ready = s.listens
 	return nil
 }
