@@ -126,7 +126,7 @@ func (d *Driver) explain(topic string, err error) *trouble {
 	code, m, status := codeOf(err)
 	t := &trouble{code: code, err: fmt.Errorf("%s: %w", d.service.Place(topic), short(err, code))}
 	switch {
-	case code == "" && status == 0:
+	case code == "" && (status < 400 || status == 408): // an answer that was cut off says 200
 		return d.unanswered(t)
 	case m == unclear && status >= 500:
 		m = passing

@@ -218,6 +218,24 @@ func TestAGuiltyEventHurtsNoOther(t *testing.T) {
 	}
 }
 
+// An answer breaks off behind its status. Breaks it catches: entries that SQS has taken and that count as not written.
+func TestEntriesOfABrokenAnswerMayHaveBeenTaken(t *testing.T) {
+	a := newAnswers(t, func(int, []entry) (int, any) { return http.StatusOK, nil })
+	whole := a.Config.Handler
+	a.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if strings.HasSuffix(q.Header.Get("X-Amz-Target"), ".SendMessageBatch") {
+			w.Header().Set("Content-Length", "10000")
+		}
+		whole.ServeHTTP(w, q)
+	})
+	d := a.driver(t, nil)
+	b := &sink.Batch{Topic: "q", Records: sinktest.Events("q", 0, 5)}
+	d.Produce(t.Context(), d.Node("q", 0), []*sink.Batch{b})
+	if o := b.Outcome; o.Verdict != sink.Unknown || o.Trouble != sink.ClusterTrouble {
+		t.Errorf("got verdict %d, trouble %d, %v; want it unknown", o.Verdict, o.Trouble, o.Err)
+	}
+}
+
 // Breaks it catches: an answer taken for another's trouble, or that does not tell what to do.
 func TestRefusalsNameTheirRemedy(t *testing.T) {
 	for _, c := range []struct {
