@@ -47,7 +47,9 @@ func (b bare) command(ctx context.Context, out *bytes.Buffer, args ...string) *e
 // A container's user without a name, on a read-only file system without anything but the program. Breaks it catches: a
 // command that needs a home, a temporary directory or a name, and does not say so, and a secret in the dump of SIGQUIT.
 func TestRelayNeedsNothingOfItsMachine(t *testing.T) {
-	harness.Full(t)
+	if harness.Count(t, "brokers broken from outside") == 0 {
+		t.Skip("left to the night")
+	}
 	const secret, token = "hunter2-of-postgres", "0123456789-token-0123456789-token"
 	pg := harness.Postgres(t)
 	s := newScenario(t, pg, harness.Kafka(t))

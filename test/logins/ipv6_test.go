@@ -52,7 +52,9 @@ func six(t *testing.T, target string) string {
 // Each sink at an address of IPv6, in brackets: check and publishing. Breaks it catches: a host that is put beside its
 // port without brackets, or taken apart at its first colon.
 func TestEachSinkSpeaksIPv6(t *testing.T) {
-	harness.Full(t)
+	if harness.Count(t, "brokers broken from outside") == 0 {
+		t.Skip("left to the night")
+	}
 	endpoint := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer endpoint.Close()
 	kafka := harness.NewOwnKafka(t, harness.KafkaConfig{Proxy: func(target string) (string, error) { return six(t, target), nil }})
