@@ -7,7 +7,7 @@ import "time"
 // (CDC_RELAY_POSTGRES_URL), joined by - its flag (--postgres-url). The `help` tag is the sentence that the flag's help
 // and docs/configuration.md show.
 type Config struct {
-	Service       string         `key:"service" help:"label service on every metric"`
+	Service       string         `key:"service" help:"label service on every metric; where the slot is named for the database, so is this by default: cdc-relay-<database>"`
 	Postgres      Postgres       `key:"postgres"`
 	Outbox        Outbox         `key:"outbox"`
 	Journal       Journal        `key:"journal"`
@@ -44,7 +44,7 @@ type Postgres struct {
 	ReplicationURL   string   `key:"replication_url" help:"the stream; must be direct, not through a pooler; default: postgres.url"`
 	PasswordFile     string   `key:"password_file" help:"file with the password, read again at each connect"`
 	PasswordCommand  []string `key:"password_command" help:"program and arguments that print the password, run at each connect until what it prints expires; no shell"`
-	Slot             string   `key:"slot" help:"replication slot"`
+	Slot             string   `key:"slot" help:"replication slot; default: cdc_relay where this database has that slot, or a relay's record of it, else cdc_relay_<database>"`
 	Publication      string   `key:"publication" help:"publication of the outbox table"`
 	Schema           string   `key:"schema" help:"where the relay's own tables live"`
 	StatusInterval   Duration `key:"status_interval" help:"how often the confirmed position is sent; at most a quarter of postgres.wal_sender_timeout"`

@@ -22,7 +22,7 @@ func TestTheWayToProductionIsAsItsPageSays(t *testing.T) {
 		t.Fatalf("statements of the page: got %q, want %q", names, want)
 	}
 	s := newScenario(t, harness.NewOwnPostgres(t, embedded.PostgresConfig{}), harness.Kafka(t),
-		"postgres.slot", "cdc_relay", "postgres.publication", "cdc_relay")
+		"postgres.slot", "cdc_relay_app", "postgres.publication", "cdc_relay")
 	each := func(name string) { // ALTER SYSTEM is refused in a transaction, which several statements at once are
 		t.Helper()
 		for statement := range strings.SplitSeq(strings.TrimSpace(sql[name]), ";") {

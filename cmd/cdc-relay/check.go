@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/internal/doctor/check"
@@ -34,6 +35,7 @@ func checkEverything(a *cli.App, timeout time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
+	cfg, _ = ask.Name(ctx, a, cfg) // the checks report why the database does not answer
 	report := check.Everything(ctx, cfg)
 	if !a.JSON {
 		show.Report(a, report)

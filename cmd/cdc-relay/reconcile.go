@@ -48,12 +48,12 @@ Examples:
 // Run reconciles once.
 func (c *reconcileCommand) Run(a *cli.App) error {
 	a.Positive("--wait", c.Wait)
-	cfg, err := a.Load(cli.NeedsBoth)
+	ctx, stop := cli.UntilSignal(nil)
+	defer stop()
+	cfg, err := ask.Load(ctx, a, cli.NeedsBoth)
 	if err != nil {
 		return err
 	}
-	ctx, stop := cli.UntilSignal(nil)
-	defer stop()
 	st, err := store.Open(ctx, relay.StoreConfig(cfg))
 	if err != nil {
 		return err

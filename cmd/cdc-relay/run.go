@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	stdlog "log"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -43,7 +44,74 @@ func relayUntilStopped(a *cli.App) error {
 		return err
 	}
 	cli.TuneMemory(cfg)
+	cfg, unnamed := named(context.Background(), a, cfg)
 	log, lines := logger(a, cfg)
+	inbox, err := consumers.Open(context.Background(), ask.InboxOf(cfg))
+	if err != nil {
+		return err
+	}
+	defer inbox.Close()
+	server, err := web.Open(web.Config{
+		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, Read: cfg.HTTP.Read,
+		HidePayloads: !cfg.HTTP.ShowPayloads, Inbox: inbox,
+		Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, stop := cli.UntilSignal(func() {
+		log.Info().Stringer("grace", cfg.ShutdownGrace).Msg("stopping; a second signal exits at once")
+	})
+	defer stop()
+	if unnamed != nil {
+		if cfg, err = awaitName(ctx, a, cfg, server, log, unnamed); err != nil {
+			return server.Close() // it was stopped
+		}
+		log = cli.Labelled(log, lines, cfg)
+	}
+	return errors.Join(relayNamed(ctx, a, cfg, server, log, lines), server.Close())
+}
+
+const (
+	namePatience = 5 * time.Second // for the database to say which slot is the relay's
+	nameEvery    = 2 * time.Second // how often it is asked
+)
+
+// named asks the database for the slot, if the configuration does not name one.
+func named(ctx context.Context, a *cli.App, cfg config.Config) (config.Config, error) {
+	ctx, cancel := context.WithTimeout(ctx, namePatience)
+	defer cancel()
+	return ask.Name(ctx, a, cfg)
+}
+
+// awaitName asks until the database answers, or the context ends.
+func awaitName(ctx context.Context, a *cli.App, cfg config.Config, server *web.Server, log zerolog.Logger, last error,
+) (config.Config, error) {
+	ticker := time.NewTicker(nameEvery)
+	defer ticker.Stop()
+	for said := ""; ; {
+		if text := last.Error(); text != said {
+			said = text
+			server.Wait("waiting for the database, which says which slot is this relay's (postgres.slot is not set)")
+			log.Warn().Str("http", server.Address()).Err(last).Msg("postgres.slot is not set, and the database does not " +
+				"say which slot is this relay's; asking again until it does. Nothing is published until then")
+		}
+		select {
+		case <-ctx.Done():
+			return cfg, ctx.Err()
+		case <-ticker.C:
+		}
+		found, err := named(ctx, a, cfg)
+		if err == nil {
+			return found, nil
+		}
+		last = err
+	}
+}
+
+// relayNamed relays through the slot that the configuration names.
+func relayNamed(ctx context.Context, a *cli.App, cfg config.Config, server *web.Server, log zerolog.Logger,
+	lines *logqueue.Writer) error {
 	version := a.Build.Facts().Version
 	reader := newReader(cli.Beneath(a.Out)) // of the file itself: the driver writes again what it could not write
 	options := []relay.Option{relay.WithLoggerTo(log, lines), relay.WithVersion(version), relay.WithSchemas(a.Schemas())}
@@ -65,26 +133,11 @@ func relayUntilStopped(a *cli.App) error {
 	if err != nil {
 		return err
 	}
-	inbox, err := consumers.Open(context.Background(), ask.InboxOf(cfg))
-	if err != nil {
-		return errors.Join(err, r.Close())
-	}
-	defer inbox.Close()
-	server, err := web.Listen(web.Config{
-		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, Read: cfg.HTTP.Read,
-		HidePayloads: !cfg.HTTP.ShowPayloads, Inbox: inbox,
-		Logger: log,
-	}, r)
-	if err != nil {
-		return errors.Join(err, r.Close())
-	}
-	ctx, stop := cli.UntilSignal(func() {
-		log.Info().Stringer("grace", cfg.ShutdownGrace).Msg("stopping; a second signal exits at once")
-	})
-	defer stop()
+	server.Serve(r)
 	ctx, endWithReader := reader.until(ctx, log, lines)
 	defer endWithReader()
-	log.Info().Str("http", server.Address()).Str("version", version).Msg("cdc-relay starts")
+	log.Info().Str("http", server.Address()).Str("version", version).Str("slot", cfg.Postgres.Slot).
+		Msg("cdc-relay starts")
 	server.WarnOfToken()
 	warn(cfg, log)
 	looking, seen := context.WithCancel(context.Background())
@@ -92,7 +145,7 @@ func relayUntilStopped(a *cli.App) error {
 	if cfg.Sink == config.SinkKafka {
 		go lookAhead(looking, cfg, log)
 	}
-	err = errors.Join(r.Run(ctx), server.Close())
+	err = r.Run(ctx)
 	if err == nil && reader.isGone() {
 		err = errors.New("standard output has no reader")
 	}

@@ -105,6 +105,9 @@ func (c *verifyCommand) Run(a *cli.App) error {
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
+	if cfg, err = ask.Name(ctx, a, cfg); err != nil {
+		return err
+	}
 	st, err := store.Open(ctx, relay.StoreConfig(cfg))
 	if err != nil {
 		return err
@@ -156,6 +159,9 @@ func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
+	if cfg, err = ask.Name(ctx, a, cfg); err != nil {
+		return err
+	}
 	st, err := store.Open(ctx, relay.StoreConfig(cfg))
 	if err != nil {
 		return err

@@ -11,5 +11,5 @@ if [ -d /run/systemd/system ]; then
 fi
 cat <<'TEXT'
 cdc-relay goes; its replication slot in Postgres stays, and keeps WAL until the disk is full. If no other relay uses it:
-  SELECT pg_drop_replication_slot('cdc_relay');  -- or the name in postgres.slot
+  SELECT pg_drop_replication_slot('cdc_relay_app');  -- as "cdc-relay slot status" called it
 TEXT

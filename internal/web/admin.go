@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -49,33 +50,72 @@ type Config struct {
 type Server struct {
 	WarnOfToken func() // logs a warning if the token can be guessed
 
+	guard    guard
 	http     *http.Server
-	endLive  func()
+	handler  atomic.Pointer[http.Handler]
+	endLive  func() // nil before Serve
 	listener net.Listener
 	done     chan error
 }
 
-// Listen opens the address and serves until Close.
+// Listen opens the address and serves the relay until Close.
 func Listen(c Config, r *relay.Relay) (*Server, error) {
+	s, err := Open(c)
+	if err == nil {
+		s.Serve(r)
+	}
+	return s, err
+}
+
+// Open opens the address. Until Serve there is no relay: it is alive, and not ready.
+func Open(c Config) (*Server, error) {
 	listener, err := net.Listen("tcp", c.Address)
 	if err != nil {
 		return nil, fmt.Errorf("listen on http.listen = %s: %w; choose another address or stop what uses it", c.Address, err)
 	}
 	g := newGuard(c, listener.Addr())
-	live, endLive := newLive(r)
 	s := &Server{
-		WarnOfToken: g.warnOfShort,
-		listener:    listener, done: make(chan error, 1), endLive: endLive,
+		WarnOfToken: g.warnOfShort, guard: g,
+		listener: listener, done: make(chan error, 1),
 		http: &http.Server{
-			Handler:           handler(g, r, live),
 			ReadHeaderTimeout: headerTimeout, ReadTimeout: headerTimeout,
 			WriteTimeout: writeTimeout, MaxHeaderBytes: maxHeader,
 			ConnContext: withConnection,
 			ErrorLog:    log.New(c.Logger.With().Str("logger", "http").Logger(), "", 0), // else standard error, which may block
 		},
 	}
+	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { (*s.handler.Load()).ServeHTTP(w, req) })
+	s.Wait("the relay is starting")
 	go func() { s.done <- s.http.Serve(newConnections(listener)) }()
 	return s, nil
+}
+
+// Wait says why there is no relay yet.
+func (s *Server) Wait(reason string) {
+	h := newLimits().wrap(s.guard.wrap(waiting(reason)))
+	s.handler.Store(&h)
+}
+
+// Serve serves the relay from now on. Call it once.
+func (s *Server) Serve(r *relay.Relay) {
+	live, endLive := newLive(r)
+	s.endLive = endLive
+	h := handler(s.guard, r, live)
+	s.handler.Store(&h)
+}
+
+// waiting answers probes before there is a relay: a restart would fix nothing.
+func waiting(reason string) http.Handler {
+	mux := http.NewServeMux()
+	handbook.Register(mux)
+	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]any{"live": true, "reasons": []string{}})
+	})
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusServiceUnavailable, map[string]any{"ready": false, "role": relay.RoleStarting,
+			"state": relay.RoleStarting, "reasons": []string{reason}, "degraded": []string{}, "error": reason})
+	})
+	return mux
 }
 
 // Address is where the server listens; useful when the port was 0.
@@ -85,7 +125,9 @@ func (s *Server) Address() string { return s.listener.Addr().String() }
 func (s *Server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	s.endLive()
+	if s.endLive != nil {
+		s.endLive()
+	}
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = s.http.Close()

@@ -28,9 +28,13 @@ func (a *App) Logger(cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
 	if cfg.Log.Format == config.LogConsole {
 		to = logqueue.Console(to, a.coloured(to))
 	}
-	service := func(c zerolog.Context) zerolog.Context { return c.Timestamp().Str("service", cfg.Service) }
-	a.log = logqueue.New(to).Reports(service)
-	return service(zerolog.New(a.log).Level(level).With()).Logger(), a.log
+	a.log = logqueue.New(to).Reports(func(c zerolog.Context) zerolog.Context { return c.Str("service", cfg.Service) })
+	return Labelled(zerolog.Nop().Level(level), a.log, cfg), a.log
+}
+
+// Labelled is the logger with the lines and the label of the configuration.
+func Labelled(like zerolog.Logger, lines *logqueue.Writer, cfg config.Config) zerolog.Logger {
+	return zerolog.New(lines).Level(like.GetLevel()).With().Timestamp().Str("service", cfg.Service).Logger()
 }
 
 // Narration is where a command tells people what it is doing: with --json standard output is for machines.

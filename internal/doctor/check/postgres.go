@@ -255,14 +255,17 @@ func (e *postgresExam) slot() error {
 	if err != nil {
 		return err
 	}
-	name := "slot " + e.cfg.Postgres.Slot
+	name, named := "slot "+e.cfg.Postgres.Slot, ""
+	if e.cfg.Postgres.Slot == store.DefaultSlot(e.database) {
+		named = "named for the database; "
+	}
 	if why := slot.Mismatch(); why != "" {
 		e.add(Fail, name, why, store.OtherSlotName)
 		return nil
 	}
 	switch {
 	case !slot.Exists:
-		e.add(Warn, name, "does not exist yet", "cdc-relay init creates it, and so does the first start of cdc-relay run")
+		e.add(Warn, name, named+"does not exist yet", "cdc-relay init creates it, and so does the first start of cdc-relay run")
 		return e.longTransactions()
 	case slot.WALStatus == "lost":
 		return e.lostSlot(name, slot)
@@ -281,7 +284,7 @@ func (e *postgresExam) slot() error {
 		if slot.Active {
 			state = fmt.Sprintf("in use by backend %d", slot.ActivePID)
 		}
-		e.add(OK, name, fmt.Sprintf("%s, confirmed %s, keeps %s of WAL", state, slot.Confirmed, bytesOf(slot.RetainedBytes)),
+		e.add(OK, name, fmt.Sprintf("%s%s, confirmed %s, keeps %s of WAL", named, state, slot.Confirmed, bytesOf(slot.RetainedBytes)),
 			"")
 		if e.version >= failoverPostgres*10_000 && !slot.Failover {
 			e.add(Warn, name, "was made without failover: standbys do not copy it, and a promotion loses it",

@@ -8,6 +8,7 @@ package ask
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -91,9 +92,35 @@ type asking struct {
 	what   string // "dead letters"
 }
 
+// Load loads the configuration of a command that works with the slot.
+func Load(ctx context.Context, a *cli.App, needs []string) (config.Config, error) {
+	cfg, err := a.Load(needs)
+	if err != nil {
+		return cfg, err
+	}
+	return Name(ctx, a, cfg)
+}
+
+// Name asks the database for the slot if postgres.slot is not set, and for service if that is not set either. With an
+// error the configuration is as it was.
+func Name(ctx context.Context, a *cli.App, cfg config.Config) (config.Config, error) {
+	if a.Origin("postgres.slot") != "" {
+		return cfg, nil
+	}
+	slot, err := store.FindSlot(ctx, relay.StoreConfig(cfg))
+	if err != nil || slot == cfg.Postgres.Slot {
+		return cfg, err
+	}
+	cfg.Postgres.Slot = slot
+	if a.Origin("service") == "" { // it is called as its slot is
+		cfg.Service = strings.Replace(slot, "cdc_relay_", "cdc-relay-", 1)
+	}
+	return cfg, nil
+}
+
 // OpenTables opens the SQL side: these commands need no running relay, and no HTTP.
 func OpenTables(ctx context.Context, a *cli.App) (*store.Store, config.Config, error) {
-	cfg, err := a.Load(cli.NeedsPostgres)
+	cfg, err := Load(ctx, a, cli.NeedsPostgres)
 	if err != nil {
 		return nil, cfg, err
 	}

@@ -5,6 +5,7 @@
 package configure
 
 import (
+	"cmp"
 	"fmt"
 	"text/tabwriter"
 
@@ -56,6 +57,12 @@ type shown struct {
 	Help    string `json:"help"`
 }
 
+// namedBy is where the keys have their values from that the database decides; this command asks none.
+var namedBy = map[string]string{
+	"postgres.slot": "default where this database has the slot or a record of it, else cdc_relay_<database>",
+	"service":       "default, or cdc-relay-<database> with the slot cdc_relay_<database>",
+}
+
 // showConfiguration shows the configuration.
 func showConfiguration(a *cli.App, all bool) error {
 	cfg, err := a.Load(cli.NeedsNothing)
@@ -69,7 +76,7 @@ func showConfiguration(a *cli.App, all bool) error {
 			if !all {
 				continue
 			}
-			from = "default"
+			from = cmp.Or(namedBy[k.Key], "default")
 		}
 		keys = append(keys, shown{k.Key, k.Value, from, k.IsDefault, k.Help})
 	}

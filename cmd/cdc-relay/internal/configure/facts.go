@@ -58,6 +58,9 @@ func (w *writer) relayOf(ctx context.Context) {
 // slot writes the slot's name, and whether it is there.
 func (w *writer) slot() {
 	name, others := w.cfg.Postgres.Slot, []string{}
+	if w.cfg.Service != config.Default().Service && !w.isSet("service") {
+		w.page.set("service", quote(w.cfg.Service), "The label of this relay's metrics and logs.") // it goes with the slot
+	}
 	for _, s := range w.d.slots {
 		if s.name == name && s.database != w.d.name {
 			w.page.set("postgres.slot", quote(name), "The name is taken: "+s.elsewhere()+".")

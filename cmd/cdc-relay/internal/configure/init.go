@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
 )
@@ -63,14 +64,14 @@ func (c *initCommand) Run(a *cli.App) error {
 	if _, err := os.Stat(c.Write); err == nil && !c.Force && c.Write != "-" {
 		a.Wrong("--write", c.Write+" is there already, and is left as it is", "a path where no file is, or --force")
 	}
-	cfg, err := a.Load(cli.NeedsBoth)
-	if err != nil {
-		return err
-	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
+	cfg, err := ask.Load(ctx, a, cli.NeedsBoth)
+	if err != nil {
+		return err
+	}
 	d, err := look(ctx, cfg)
 	if err != nil {
 		return err
