@@ -45,11 +45,23 @@ type measured struct{ r *Relay }
 func (m measured) InFlight() int                  { return m.r.inFlight() }
 func (m measured) Parked() int64                  { return m.r.Parked() }
 func (m measured) Sink() sink.Status              { return m.r.sinkStatus() }
-func (m measured) Degraded(reason string) bool    { return m.r.isDegraded(reason) }
 func (m measured) Alarms(kind string) (int, bool) { return m.r.alarms.OpenOf(kind) }
 
 func (m measured) OldestBlocker() (time.Duration, bool) {
-	return m.r.blockers.Oldest(), m.r.owner() != nil
+	age, known := m.r.blockers.Oldest()
+	return age, known && m.r.owner() != nil
+}
+
+// Degraded is not known of what the database tells, while it does not, or another relay asks it.
+func (m measured) Degraded(reason string) (degraded, known bool) {
+	known = true
+	switch reason {
+	case degradedAlarm:
+		known = m.r.owner() != nil && m.r.alarms.Known()
+	case degradedTransaction:
+		_, known = m.OldestBlocker()
+	}
+	return m.r.isDegraded(reason), known
 }
 
 func (m measured) Session() (meter.Session, bool) {

@@ -3,6 +3,7 @@ package relay
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -242,6 +243,9 @@ func (r *Relay) describeSink(st *Status) {
 	if st.Broker != "ok" && time.Since(since) > stalledAfter {
 		st.Reasons = append(st.Reasons, "broker "+st.Broker)
 	}
+	if text := t.throttled(q); text != "" && st.Broker == "ok" {
+		st.Broker = throttledBroker + text
+	}
 }
 
 // noteBroker keeps the newest error up to date, and says it in the log, once, when the sink has been in trouble for as
@@ -255,7 +259,7 @@ func (t *term) noteBroker(said *bool) {
 		*said = true
 		t.r.log.Warn().Str("broker", st.Broker).Int("in_flight", t.inflight.Len()).
 			Msg("broker unavailable; its events wait in order, in bounded memory, without spending attempts")
-	case *said && st.Broker == "ok":
+	case *said && (st.Broker == "ok" || strings.HasPrefix(st.Broker, throttledBroker)):
 		*said = false
 		t.r.log.Info().Msg("broker recovered")
 	}
@@ -308,77 +312,6 @@ func (r *Relay) Notes() (notes []Note, newest int64) { return r.health.Notes() }
 
 // Noted is the number of the newest note.
 func (r *Relay) Noted() int64 { return r.health.Noted() }
-
-// The reasons for which a relay is degraded: names of a metric's label.
-const (
-	degradedTopic  = "topic"  // what goes to a topic, or to a part of it, is parked
-	degradedMirror = "mirror" // published rows cannot be marked or deleted
-	degradedAlarm  = "alarm"  // the broker lost or moved what it had acknowledged
-
-	degradedTransaction = "transaction" // one is open that keeps rows from being marked or deleted
-)
-
-var degradedReasons = []string{degradedTopic, degradedMirror, degradedAlarm, degradedTransaction}
-
-// listedTopics bounds the unavailable topics that a status lists: rows can name thousands, and /readyz shows the list
-// to anyone.
-const listedTopics = 20
-
-// Degradation is a problem although events flow and the relay is ready: a restart, or another relay, would not
-// help.
-type Degradation struct {
-	Reason string `json:"reason"` // topic, mirror, alarm, transaction
-	Text   string `json:"text"`
-}
-
-// degradations are of the relay that holds the slot; never nil.
-func (r *Relay) degradations() []Degradation {
-	found := []Degradation{}
-	if r.owner() == nil {
-		return found
-	}
-	if t := r.term.Load(); t != nil {
-		topics := t.settler.TroubledTopics()
-		slices.Sort(topics)
-		shown := topics[:min(len(topics), listedTopics)]
-		for _, topic := range shown {
-			if why := t.settler.TroubleOf(topic); why != nil {
-				text := fmt.Sprintf("topic %s is unavailable; %s: %s", topic, t.parkedOf(topic), why.Text)
-				found = append(found, Degradation{degradedTopic, text})
-			}
-		}
-		if more := len(topics) - len(shown); more > 0 {
-			text := fmt.Sprintf("%d more topics are unavailable; cdc-relay parked list shows their events", more)
-			found = append(found, Degradation{degradedTopic, text})
-		}
-	}
-	if t := r.term.Load(); t != nil {
-		if most, full := t.names.Full(); full {
-			found = append(found, Degradation{degradedTopic, fmt.Sprintf("rows name more topics than limits.topics = %d: "+
-				"events for further ones become dead letters (%s); raise the limit, restart and replay them, or have "+
-				"message.topic name a column with fewer values", most, outbox.TopicLimit)})
-		}
-	}
-	if text := r.health.MarkTrouble(); text != "" {
-		found = append(found, Degradation{degradedMirror, "published rows are not marked or deleted: " + text})
-	}
-	for _, text := range r.blockers.Found() {
-		found = append(found, Degradation{degradedTransaction, "rows published since are not marked or deleted: " + text})
-	}
-	for _, a := range r.alarms.Open() {
-		text := fmt.Sprintf("topic %s: %s", a.Topic, a.Text)
-		if a.Repair != "" {
-			text += "; repair: " + a.Repair
-		}
-		found = append(found, Degradation{degradedAlarm, fmt.Sprintf("%s; then: cdc-relay alarms ack %d", text, a.ID)})
-	}
-	return found
-}
-
-// isDegraded reports whether it is, for the reason.
-func (r *Relay) isDegraded(reason string) bool {
-	return slices.ContainsFunc(r.degradations(), func(d Degradation) bool { return d.Reason == reason })
-}
 
 // state is the whole status in a word.
 func (st *Status) state() string {

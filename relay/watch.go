@@ -137,6 +137,8 @@ func (t *term) countStored(ctx context.Context) {
 	n, err := t.r.store.CountDead(ctx)
 	if err == nil {
 		t.r.meter.Database.OpenDead.Set(n)
+	} else {
+		t.r.meter.Database.OpenDead.Unread()
 	}
 	owner.heed(err)
 	if t.r.Parked() == 0 {
@@ -214,6 +216,7 @@ func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 	}
 	n, age, err := w.r.store.MirrorLag(bounded)
 	if err != nil {
+		w.r.meter.Database.MirrorUnread()
 		owner.heed(err)
 		return
 	}

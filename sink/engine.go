@@ -155,8 +155,8 @@ type routes struct {
 	topics    map[string]*topic
 	nodes     map[int32]*worker
 	solos     map[*worker]struct{}
-	throttled map[int32]time.Time // by node: no request before, as it asked
-	homeless  ready               // partitions with work and without a leader
+	throttled map[int32]throttle // by node: what it asked for
+	homeless  ready              // partitions with work and without a leader
 }
 
 // window counts the records that the engine holds; guarded by Engine.mu.
@@ -224,7 +224,7 @@ func New(d Driver, c Config) *Engine {
 		room:     make(chan struct{}, 1), arrived: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		routes: routes{
 			topics: make(map[string]*topic), nodes: make(map[int32]*worker), solos: make(map[*worker]struct{}),
-			throttled: make(map[int32]time.Time),
+			throttled: make(map[int32]throttle),
 		},
 	}
 	e.goroutines.Add(1)

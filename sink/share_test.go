@@ -202,12 +202,15 @@ func TestEngineLeavesAThrottledNodeAlone(t *testing.T) {
 		r.submit(r.to(2, 1)...) // of the same node
 		r.submit(r.to(1, 1)...)
 		r.await(1, time.Nanosecond)
-		if s := r.Status(); s.State != sink.OK || s.Pending != 2 || len(r.Troubles()) != 0 {
-			t.Errorf("status: got %+v and troubles %+v, want 2 that wait and no trouble", s, r.Troubles())
+		if s := r.Status(); s.State != sink.OK || s.Pending != 2 || len(r.Troubles()) != 0 || s.Throttle != 5*time.Second {
+			t.Errorf("status: got %+v and troubles %+v, want 2 that wait for a pause of 5s, and no trouble", s, r.Troubles())
 		}
 		r.await(2, 6*time.Second)
 		if waited := time.Since(r.start); waited != 5*time.Second || !asked.Equal(time.Now()) {
 			t.Errorf("next request: got one after %v, with a permit of %v before, want 5s and 0s", waited, time.Since(asked))
+		}
+		if time.Sleep(11 * time.Second); r.Status().Throttle != 0 {
+			t.Errorf("6s after the last pause: got %v, want no pause", r.Status().Throttle)
 		}
 	})
 }

@@ -34,7 +34,20 @@ type Status struct {
 	Reason   string // what it waits for, when not OK: the longest lasting trouble of the gravest kind
 	Since    time.Time
 	Troubles int // how many partitions and topics are in trouble
+
+	// Throttle is the longest pause that a node has asked for lately: one of its limits is reached, such as a quota. 0:
+	// none has.
+	Throttle time.Duration
 }
+
+// throttle is a pause that a node asked for. There is no request to it before its end.
+type throttle struct {
+	pause time.Duration
+	until time.Time
+}
+
+// throttledFor is for how long after its end a pause is told of: at a limit, the next answer asks for another.
+const throttledFor = 5 * time.Second
 
 // Status is a snapshot. It costs a walk over all partitions, not over records.
 func (e *Engine) Status() Status {
@@ -45,6 +58,11 @@ func (e *Engine) Status() Status {
 	oldest := func(r *Record) {
 		if r != nil {
 			s.Oldest = max(s.Oldest, time.Duration(now-r.engine.since))
+		}
+	}
+	for _, t := range e.throttled {
+		if time.Since(t.until) < throttledFor {
+			s.Throttle = max(s.Throttle, t.pause)
 		}
 	}
 	for _, t := range e.topics {

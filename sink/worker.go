@@ -124,7 +124,7 @@ func (e *Engine) compose(w *worker) (wait time.Duration, more bool) {
 	if !e.permits(time.Time{}) {
 		return permitPause, true
 	}
-	if wait = max(w.pause.Sub(now), e.throttled[w.node].Sub(now)); wait > 0 {
+	if wait = max(w.pause.Sub(now), e.throttled[w.node].until.Sub(now)); wait > 0 {
 		return wait, true
 	}
 	if w.left == 0 {
@@ -239,7 +239,7 @@ func (e *Engine) conclude(w *worker, took time.Duration) {
 			p.noteSpeed(now, took)
 		}
 		if outcome.Throttle > 0 {
-			e.throttled[w.node] = now.Add(outcome.Throttle)
+			e.throttled[w.node] = throttle{outcome.Throttle, now.Add(outcome.Throttle)}
 		}
 		answered = answered || outcome.answered() || outcome.Alone
 		if outcome.Written > 0 && outcome.Verdict != Accepted {

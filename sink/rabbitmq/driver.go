@@ -180,6 +180,16 @@ func (d *Driver) keepConnected() {
 	}
 }
 
+// Slowed says that the server takes no messages from publishers now; empty: it does.
+func (d *Driver) Slowed() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.connection == nil || d.connection.IsClosed() || !d.blocked.Load() {
+		return ""
+	}
+	return "RabbitMQ blocks publishers, for want of memory or disk space: events wait in order until its alarm is over"
+}
+
 // connect gives the open connection, or a new one, and whether the server blocks publishers on it.
 func (d *Driver) connect(ctx context.Context) (*connection, *atomic.Bool, error) {
 	select {

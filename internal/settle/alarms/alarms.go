@@ -6,6 +6,7 @@ package alarms
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ const (
 	lookEvery = 250 * time.Millisecond
 	// readEvery is how often what is open is read again: people acknowledge it, other processes add to it.
 	readEvery = 2 * time.Second
+	// knownFor is for how long what was read counts as known.
+	knownFor = 5 * readEvery
 )
 
 // Tables is what is asked of the SQL side: a [store.Store], which says what its methods promise.
@@ -43,7 +46,7 @@ type Keeper struct {
 
 	mu     sync.Mutex // guards what follows
 	stored []store.Alarm
-	read   bool            // stored is what Postgres had
+	read   time.Time       // when Postgres had stored; zero: it was not read
 	kept   map[seen]uint64 // how many of the driver's are stored
 	forgot int             // how often what was read was dropped
 }
@@ -120,7 +123,7 @@ func (k *Keeper) step(ctx context.Context, tables Tables, fresh []news) error {
 	}
 	k.mu.Lock()
 	if k.forgot == before {
-		k.stored, k.read = open, true
+		k.stored, k.read = open, time.Now()
 	}
 	k.mu.Unlock()
 	return nil
@@ -130,7 +133,7 @@ func (k *Keeper) step(ctx context.Context, tables Tables, fresh []news) error {
 // of.
 func (k *Keeper) Forget() {
 	k.mu.Lock()
-	k.stored, k.read = nil, false
+	k.stored, k.read = nil, time.Time{}
 	k.forgot++
 	k.mu.Unlock()
 }
@@ -177,16 +180,23 @@ func (k *Keeper) Open() []store.Alarm {
 	return open
 }
 
-// OpenOf is how many of a kind are open; not known before they were read, unless this process has noticed one.
+// OpenOf is how many of a kind are open; not known before they were read, or while they cannot be, unless this process
+// has noticed one.
 func (k *Keeper) OpenOf(kind string) (n int, known bool) {
 	for _, a := range k.Open() {
 		if a.Kind == kind {
 			n++
 		}
 	}
+	noticed := slices.ContainsFunc(k.fresh(), func(a news) bool { return a.Kind == kind })
+	return n, noticed || k.Known()
+}
+
+// Known reports whether the open alarms were read lately.
+func (k *Keeper) Known() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return n, k.read || n > 0
+	return !k.read.IsZero() && time.Since(k.read) <= knownFor
 }
 
 // repair is the command that brings back what an alarm of the kind says was lost; "" where nothing was.

@@ -18,6 +18,8 @@ const (
 	After = 10 * time.Minute
 	// every is the pause between two looks.
 	every = 30 * time.Second
+	// knownFor is for how long what was found counts as known.
+	knownFor = 3 * every
 )
 
 // Tables is what is asked of the SQL side: a [store.Store], which says what its methods promise.
@@ -32,8 +34,9 @@ type Watch struct {
 	said  map[string]bool // of those that are open; the looking goroutine's
 	next  time.Time       // not before then
 
-	mu    sync.Mutex // guards what follows
-	found []store.Blocker
+	mu     sync.Mutex // guards what follows
+	found  []store.Blocker
+	looked time.Time // when it was found; zero: never
 }
 
 // New makes a watch for transactions that are open for longer.
@@ -67,7 +70,7 @@ func (w *Watch) Look(ctx context.Context, tables Tables) error {
 	}
 	w.said = open
 	w.mu.Lock()
-	w.found = found
+	w.found, w.looked = found, time.Now()
 	w.mu.Unlock()
 	return nil
 }
@@ -75,7 +78,7 @@ func (w *Watch) Look(ctx context.Context, tables Tables) error {
 // Forget drops what was found: another relay has the slot, and tells of it.
 func (w *Watch) Forget() {
 	w.mu.Lock()
-	w.found = nil
+	w.found, w.looked = nil, time.Time{}
 	w.mu.Unlock()
 }
 
@@ -89,14 +92,14 @@ func (w *Watch) Found() (texts []string) {
 	return texts
 }
 
-// Oldest is the age of the oldest of them, 0 without any.
-func (w *Watch) Oldest() time.Duration {
+// Oldest is the age of the oldest of them, 0 without any; not known before the first look, or when that is long ago.
+func (w *Watch) Oldest() (age time.Duration, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.found) == 0 {
-		return 0
+	if len(w.found) > 0 {
+		age = time.Since(w.found[0].Since)
 	}
-	return time.Since(w.found[0].Since)
+	return age, !w.looked.IsZero() && time.Since(w.looked) <= knownFor
 }
 
 // hiddenSince is for how long a transaction may have run whose begin this role may not see.

@@ -2,8 +2,10 @@ package blockers
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -33,8 +35,8 @@ func TestForgottenPreparedTransactionIsToldOfUntilItEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		told := strings.Count(strings.Join(w.Found(), "\n"), end)
-		if told != want || (w.Oldest() > 0) != (len(w.Found()) > 0) {
-			t.Errorf("got %q and an age of %v, want %d with %s", w.Found(), w.Oldest(), want, end)
+		if age, known := w.Oldest(); told != want || !known || (age > 0) != (len(w.Found()) > 0) {
+			t.Errorf("got %q and an age of %v, known %t, want %d with %s", w.Found(), age, known, want, end)
 		}
 	}
 	look(0)
@@ -73,4 +75,33 @@ func TestRowsAreLookedForFromBeforeTheOldestBegin(t *testing.T) {
 			t.Errorf("%s: got %v, want a day ago", name, got)
 		}
 	}
+}
+
+// quiet is a server without old transactions.
+type quiet struct{}
+
+func (quiet) OldTransactions(context.Context, time.Duration) ([]store.Blocker, error) {
+	return nil, nil
+}
+
+// Break it catches: no transaction told of where no one has looked, or not lately.
+func TestNothingIsKnownLongAfterALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := New(time.Hour, zerolog.Nop())
+		want := func(when string, want bool) {
+			t.Helper()
+			if _, known := w.Oldest(); known != want {
+				t.Errorf("%s: known %t, want %t", when, known, want)
+			}
+		}
+		want("before the first look", false)
+		if err := w.Look(t.Context(), quiet{}); err != nil {
+			t.Fatal(err)
+		}
+		want("after a look", true)
+		time.Sleep(every)
+		want("until the next look", true)
+		time.Sleep(knownFor)
+		want("long after it", false)
+	})
 }

@@ -37,7 +37,8 @@ func (n *Reading) Set(value int64) {
 // Value is the number, 0 if it is not known.
 func (n *Reading) Value() int64 { return n.value.Load() }
 
-func (n *Reading) forget() {
+// Unread drops the number: it could not be read again.
+func (n *Reading) Unread() {
 	n.known.Store(false)
 	n.value.Store(0)
 }
@@ -46,6 +47,12 @@ func (n *Reading) forget() {
 func (d *Database) Mirrored(events int64, age time.Duration) {
 	d.mirrorLag.Set(events)
 	d.mirrorAge.Set(age.Microseconds())
+}
+
+// MirrorUnread drops both: they could not be read again.
+func (d *Database) MirrorUnread() {
+	d.mirrorLag.Unread()
+	d.mirrorAge.Unread()
 }
 
 // Marked counts rows that were marked or deleted.

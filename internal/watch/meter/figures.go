@@ -96,8 +96,10 @@ func (m *Meter) MirrorAge() (float64, bool) {
 	return micros / 1e6, known
 }
 
+// reading is what was read of the database, as long as it answers.
 func (m *Meter) reading(n *Reading) (float64, bool) {
-	return float64(n.value.Load()), n.known.Load() && m.Leads()
+	_, _, fresh := m.Database.Slot()
+	return float64(n.value.Load()), n.known.Load() && fresh && m.Leads()
 }
 
 // Parked is about how many events are parked.
@@ -108,8 +110,9 @@ func (m *Meter) HeldKeys() (float64, bool) { return float64(m.source.Sink().Held
 
 // LagBytes is the server's end of WAL, as read last, minus what is confirmed now.
 func (m *Meter) LagBytes() (float64, bool) {
-	slot, confirmed := m.Database.slot.Load(), m.Confirmed()
-	if slot == nil || confirmed == 0 {
+	slot, _, fresh := m.Database.Slot()
+	confirmed := m.Confirmed()
+	if !fresh || confirmed == 0 {
 		return 0, false
 	}
 	end := max(slot.WALEnd, m.Received())
@@ -129,7 +132,8 @@ func (m *Meter) PendingAge() (float64, bool) {
 // Backlog is how many events are not terminal, about. It is not known while Postgres is away: what was received or
 // parked would look like all.
 func (m *Meter) Backlog() (float64, bool) {
-	return float64(m.backlog()), m.MayTell() && m.taken() != 0 && m.Database.slot.Load() != nil
+	_, _, fresh := m.Database.Slot()
+	return float64(m.backlog()), m.MayTell() && m.taken() != 0 && fresh
 }
 
 // audited is how long ago the last round of this leadership began that found nothing missing; before the first, for how

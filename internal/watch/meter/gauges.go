@@ -45,10 +45,13 @@ func (m *Meter) gauges(f factory, o Options) {
 			n, known := m.source.Alarms(kind)
 			return float64(n), known
 		})
-	f.states("outbox_degraded",
+	f.knownStates("outbox_degraded",
 		"1 for what is wrong although events flow: a topic whose events are parked, marks that fail, an open "+
-			"alarm, an old transaction.",
-		"reason", o.Reasons, func(reason string) float64 { return indicator(m.source.Degraded(reason)) })
+			"alarm, an old transaction, a broker that slows the relay down. Not there for what is not known.",
+		"reason", o.Reasons, func(reason string) (float64, bool) {
+			degraded, known := m.source.Degraded(reason)
+			return indicator(degraded), known
+		})
 	f.known("cdc_oldest_transaction_seconds",
 		"For how long the oldest transaction of the server is open, if that is more than 10 minutes, else 0: rows published "+
 			"since it began are neither marked nor deleted.", func() (float64, bool) {

@@ -25,7 +25,7 @@ type Source interface {
 	// Session is what the current replication session shows; false: there is none.
 	Session() (Session, bool)
 	// Degraded reports whether the relay is degraded for the reason, one of Options.Reasons.
-	Degraded(reason string) bool
+	Degraded(reason string) (degraded, known bool)
 	// Alarms is how many alarms of the kind no one has acknowledged.
 	Alarms(kind string) (n int, known bool)
 	// OldestBlocker is for how long a transaction is open that keeps rows from being marked, 0 without one; false: not
@@ -90,9 +90,9 @@ func New(o Options) *Meter {
 
 // Forget drops what was read of the database: another relay has had the slot, and it is not this process's to tell.
 func (m *Meter) Forget() {
-	m.Database.OpenDead.forget()
-	m.Database.mirrorLag.forget()
-	m.Database.mirrorAge.forget()
+	m.Database.OpenDead.Unread()
+	m.Database.mirrorLag.Unread()
+	m.Database.mirrorAge.Unread()
 	m.Database.sender.forget()
 }
 

@@ -35,8 +35,9 @@ type played struct {
 func (p *played) InFlight() int             { return p.inFlight }
 func (p *played) Parked() int64             { return p.parked }
 func (p *played) Sink() sink.Status         { return p.sink }
-func (p *played) Degraded(string) bool      { return false }
 func (p *played) Alarms(string) (int, bool) { return 0, !p.unread }
+
+func (p *played) Degraded(reason string) (degraded, known bool) { return false, !p.unread }
 
 func (p *played) OldestBlocker() (time.Duration, bool) { return 0, !p.unread }
 

@@ -68,7 +68,7 @@ function pill(s) {
   const [name, tone] = roles[s.role] || [s.role, "quiet"];
   if (s.paused && s.role === "active") return ["paused", "warn"];
   if (tone === "good" && !s.ready) return [name + ", not ready", "bad"];
-  if (tone === "good" && s.broker !== "ok") return [name + ", broker in trouble", "warn"];
+  if (tone === "good" && s.broker !== "ok" && !s.broker.startsWith("throttled")) return [name + ", broker in trouble", "warn"];
   if (s.state === "degraded") return [name + ", degraded", "warn"];
   return [name, tone];
 }

@@ -7,6 +7,7 @@ const pages = {
   "topic": "/docs/alerts#outboxkeysparked",
   "mirror": "/docs/alerts#outboxmirrorbehind",
   "transaction": "/docs/alerts#cdcoldtransaction",
+  "throttled": "/docs/operations#problems-that-dont-halt-the-relay",
   "paused": "/docs/operations#pause",
   "not ready": "/docs/operations#problems-that-dont-halt-the-relay",
   "parked": "/docs/events#parked-events",

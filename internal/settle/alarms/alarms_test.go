@@ -1,0 +1,58 @@
+package alarms
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/sink"
+)
+
+// played is a database that answers or not, and the relay that holds the slot.
+type played struct{ away bool }
+
+func (p *played) RaiseAlarm(context.Context, store.Alarm) error {
+	_, err := p.Alarms(context.Background(), false)
+	return err
+}
+
+func (p *played) Alarms(context.Context, bool) ([]store.Alarm, error) {
+	if p.away {
+		return nil, errors.New("away")
+	}
+	return nil, nil
+}
+
+func (*played) Owns() bool                      { return true }
+func (*played) CannotRecord(string, error) bool { return false }
+func (*played) Recorded(string)                 {}
+
+// Break it catches: "no alarm is open" where the alarms were not read, or not lately, and one that this process has
+// noticed taken for unknown.
+func TestOpenAlarmsAreKnownWhileTheyAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		k, p := New(nil), &played{}
+		want := func(when, kind string, want bool) {
+			t.Helper()
+			if _, known := k.OpenOf(kind); known != want {
+				t.Errorf("%s, %s: known %t, want %t", when, kind, known, want)
+			}
+		}
+		want("before they were read", sink.AlarmLostData, false)
+		go k.Run(ctx, p, p)
+		time.Sleep(readEvery)
+		want("read", sink.AlarmLostData, true)
+		p.away = true
+		time.Sleep(2 * knownFor)
+		want("while the database is away", sink.AlarmLostData, false)
+		k.Raise(sink.Alarm{Kind: sink.AlarmIDsReused, Topic: "t"})
+		want("noticed meanwhile", sink.AlarmIDsReused, true)
+		want("beside one that was noticed", sink.AlarmLostData, false)
+	})
+}
