@@ -376,6 +376,12 @@ func TestADriverIsClosedDuringAnAlarm(t *testing.T) {
 		}
 		return ""
 	})
+	harness.Eventually(t, 20*time.Second, "the alarm is told of", func(context.Context) string {
+		if text := d.Slowed(); !strings.Contains(text, "blocks publishers") {
+			return fmt.Sprintf("got %q", text)
+		}
+		return ""
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	ended := make(chan struct{})
