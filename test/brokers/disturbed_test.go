@@ -61,23 +61,17 @@ func judgeDisturbed(t *testing.T, sink string, s disturbed) {
 	if s.brokers == nil {
 		delete(settings, "kafka.brokers")
 	}
-	order, invoice := settings.Topic("order"), settings.Topic("invoice")
+	order, payment, invoice := settings.Topic("order"), settings.Topic("payment"), settings.Topic("invoice")
 	s.begin(order)
+	s.begin(payment)
 	s.ruin(invoice)
 	relay := harness.StartRelay(t, settings)
 	w := &commits{t: t, conn: pg.Connect(t), pg: pg}
-	// Machines are shared: of some turns one must show it.
-	for turn := 0; ; turn++ {
-		plain, beside := w.late(false), w.late(true)
-		t.Logf("%s: p99 of good events: %v, and %v beside an unusable topic and odd headers", sink, plain, beside)
-		if beside <= max(plain, 50*time.Millisecond)*3/2 {
-			break
-		}
-		if turn == 5 {
-			t.Errorf("p99 of good events: got %v, want at most 1.5 times %v", beside, plain)
-			break
-		}
-	}
+	wantUndisturbed(t, func() float64 {
+		calm, beside := w.late(false), w.late(true)
+		t.Logf("%s: p99 of good events: %v, and %v beside an unusable topic and odd headers", sink, calm, beside)
+		return float64(max(beside, 50*time.Millisecond)) / float64(max(calm, 50*time.Millisecond))
+	})
 	w.commit(disturbedCommits/2, true)
 	relay.Kill9()
 	w.commit(disturbedCommits/2, true)
@@ -106,36 +100,59 @@ func judgeDisturbed(t *testing.T, sink string, s disturbed) {
 		t.Fatal(err)
 	}
 	doubled := wantEach(t, s.read(order), w.orders-dead, s.duplicates)
+	doubled += wantEach(t, s.read(payment), w.payments, s.duplicates-doubled)
 	doubled += wantEach(t, s.read(invoice), w.invoices, s.duplicates-doubled)
-	t.Logf("%s: %d events of two topics, %d dead, %d twice of at most %d", sink, w.orders+w.invoices, dead, doubled,
-		s.duplicates)
+	t.Logf("%s: %d events of three topics, %d dead, %d twice of at most %d", sink, w.orders+w.payments+w.invoices, dead,
+		doubled, s.duplicates)
+}
+
+// wantUndisturbed checks that good events take at most 1.5 times as long beside bad ones: in the first turn or, on a
+// machine that has other work, in the median of five.
+func wantUndisturbed(t *testing.T, turn func() (ratio float64)) {
+	t.Helper()
+	const most, turns = 1.5, 5
+	ratios := []float64{turn()}
+	if ratios[0] <= most {
+		return
+	}
+	for len(ratios) < turns {
+		ratios = append(ratios, turn())
+	}
+	slices.Sort(ratios)
+	if median := ratios[turns/2]; median > most {
+		t.Errorf("p99 of good events beside bad ones: got %.2f times that without, want at most %.1f: %.2f", median, most,
+			ratios)
+	}
 }
 
 // commits writes transactions.
 type commits struct {
-	t                *testing.T
-	conn             *pgx.Conn
-	pg               *harness.PG
-	n                int // of transactions
-	orders, invoices int
+	t    *testing.T
+	conn *pgx.Conn
+	pg   *harness.PG
+	n    int // of transactions
+
+	orders, payments, invoices int
 }
 
-// commit writes so many transactions of good events for order, or disturbed ones: one of order is odd, and as many are
-// for invoice.
+// commit writes so many transactions of good events for order and as many for payment, or disturbed ones: one of order
+// is odd, and the others are for invoice.
 func (w *commits) commit(transactions int, disturbed bool) {
 	w.t.Helper()
 	for range transactions {
-		odd, header := -1, ""
+		odd, header, other := -1, "null", "payment"
 		if disturbed {
-			odd, header = w.n%ofATransaction, oddHeaders[w.n/ofATransaction%len(oddHeaders)]
+			odd, header, other = w.n%ofATransaction, oddHeaders[w.n/ofATransaction%len(oddHeaders)], "invoice"
 			w.invoices += ofATransaction
+		} else {
+			w.payments += ofATransaction
 		}
 		if _, err := w.conn.Exec(w.t.Context(), `INSERT INTO outbox_events
 			(id, aggregate_type, aggregate_id, event_type, payload, headers, created_at)
 			SELECT gen_random_uuid(), kind, 'key-' || i, 'changed', jsonb_build_object('n', $1::int * 1000 + i),
 				CASE WHEN kind = 'order' AND i = $2 THEN $3::text::jsonb END, clock_timestamp()
-			FROM generate_series(0, $4::int - 1) i, unnest(CASE WHEN $5 THEN ARRAY['invoice', 'order'] ELSE ARRAY['order'] END)
-				kind ORDER BY i, kind`, w.n+1, odd, cmp.Or(header, "null"), ofATransaction, disturbed); err != nil {
+			FROM generate_series(0, $4::int - 1) i, unnest(ARRAY[$5::text, 'order']) kind
+			ORDER BY i, kind`, w.n+1, odd, header, ofATransaction, other); err != nil {
 			w.t.Fatal(err)
 		}
 		w.orders += ofATransaction
@@ -169,10 +186,10 @@ func (w *commits) late(disturbed bool) time.Duration {
 	return took[len(took)*99/100]
 }
 
-// awaitSettled waits until each event of order is published or dead, and each of invoice parked.
+// awaitSettled waits until each event of a good topic is published or dead, and each of invoice parked.
 func (w *commits) awaitSettled() {
 	w.t.Helper()
-	want := fmt.Sprint(w.orders, " ", w.invoices)
+	want := fmt.Sprint(w.orders+w.payments, " ", w.invoices)
 	harness.Eventually(w.t, time.Minute, "all events are settled or parked", func(context.Context) string {
 		got := w.pg.Query(w.t, `SELECT (SELECT count(*) FROM cdc_relay_journal) + (SELECT count(*) FROM outbox_events_dlq)
 			|| ' ' || (SELECT count(*) FROM cdc_relay_parked)`)

@@ -34,7 +34,7 @@ func TestRabbitMQClusterLosesNothing(t *testing.T) {
 	t.Run("quorum queue", func(t *testing.T) {
 		c := rabbitCluster{RabbitCluster: nodes, t: t, address: func(s *harness.RabbitServer) string { return s.Addr }}
 		c.judge(faults, forRabbitMQ, func(c *amqp.Channel, name string) { exchangeOf(t, c, name); bindTo(t, c, name) },
-			func(s *harness.RabbitServer, name string) []message { return queued(drained(t, s, name)) })
+			func(c rabbitCluster) []message { return queued(drained(t, c.Nodes[0], c.queue)) })
 	})
 	t.Run("stream", func(t *testing.T) {
 		c := rabbitCluster{RabbitCluster: nodes, t: t, address: func(s *harness.RabbitServer) string { return s.StreamAddr }}
@@ -42,12 +42,40 @@ func TestRabbitMQClusterLosesNothing(t *testing.T) {
 			if _, err := c.QueueDeclare(name, true, false, false, false, amqp.Table{"x-queue-type": "stream"}); err != nil {
 				t.Fatal(err)
 			}
-		}, func(s *harness.RabbitServer, name string) []message { return streamed(t, s, name) })
+		}, func(c rabbitCluster) []message { return streamed(t, c.reader(), c.queue) })
 	})
+	t.Run("member elsewhere", func(t *testing.T) { rabbitCluster{RabbitCluster: nodes}.judgeElsewhere(t) })
+}
+
+// A stream has its only member on one node, and the relay is connected to another, where it cannot read the stream
+// back. Breaks it catches: a start after a kill that waits forever.
+func (c rabbitCluster) judgeElsewhere(t *testing.T) {
+	pg := harness.Postgres(t)
+	settings := scenario{
+		settings: forStreams(c.Nodes[0].StreamAddr),
+		begin: func(topic string) {
+			onRabbitMQ(t, c.Nodes[1], func(channel *amqp.Channel) {
+				if _, err := channel.QueueDeclare(topic, true, false, false, false, amqp.Table{"x-queue-type": "stream",
+					"x-initial-cluster-size": 1, "x-queue-leader-locator": "client-local"}); err != nil {
+					t.Fatal(err)
+				}
+			})
+		},
+	}.prepare(t, pg)
+	relay := harness.StartRelay(t, settings)
+	conn := pg.Connect(t)
+	write(t, conn, 0, 20)
+	awaitPublished(t, pg, 20*rows)
+	relay.Kill9()
+	write(t, conn, 20, 40)
+	relay.Start(t)
+	awaitPublished(t, pg, 40*rows)
+	relay.Stop(t)
+	wantEach(t, streamed(t, c.Nodes[1], settings.Topic("order")), 40*rows, 0)
 }
 
 func (c rabbitCluster) judge(faults int, settingsOf func(addr string) []any, declare func(*amqp.Channel, string),
-	read func(*harness.RabbitServer, string) []message,
+	read func(rabbitCluster) []message,
 ) {
 	t := c.t.(*testing.T)
 	const unrecorded = 150
@@ -81,7 +109,7 @@ func (c rabbitCluster) judge(faults int, settingsOf func(addr string) []any, dec
 		awaitPublished(t, pg, (n+1)*transactions*rows/(faults+2))
 		what := []string{"kill", "cut off", "freeze", "cut off a follower"}[n%4]
 		begun := time.Now()
-		end, other := c.breakNode(what)
+		end, broken, other := c.breakNode(what)
 		if n%4 == 1 || n%8 == 4 {
 			count()
 			allowed += unrecorded
@@ -92,7 +120,7 @@ func (c rabbitCluster) judge(faults int, settingsOf func(addr string) []any, dec
 		awaitPublished(t, pg, min(seen+100, transactions*rows)) // with one node less
 		t.Logf("%s: node %d leads, events flow after %v", what, other, time.Since(begun).Round(100*time.Millisecond))
 		end()
-		c.awaitWhole()
+		c.heal(broken)
 	}
 	<-written
 	awaitPublished(t, pg, transactions*rows)
@@ -101,22 +129,19 @@ func (c rabbitCluster) judge(faults int, settingsOf func(addr string) []any, dec
 	if settings["sink"] == "rabbitmq-stream" {
 		allowed = 0
 	}
-	leader, _, err := c.Leader(t, 0, c.queue)
-	if err != nil {
-		t.Fatal(err)
-	}
-	duplicates := wantEach(t, read(c.Nodes[leader], c.queue), transactions*rows, allowed)
+	duplicates := wantEach(t, read(c), transactions*rows, allowed)
 	t.Logf("%d events, %d faults, %d duplicates of at most %d", transactions*rows, faults, duplicates, allowed)
 }
 
-// breakNode breaks a node, and returns how it is repaired and which one leads then.
-func (c rabbitCluster) breakNode(what string) (repair func(), leader int) {
+// breakNode breaks a node, and returns how it is repaired, which one it is and which one leads then.
+func (c rabbitCluster) breakNode(what string) (repair func(), broken, leader int) {
 	t := c.t
 	before, _, err := c.Leader(t, 0, c.queue)
 	if err != nil {
 		t.Fatal(err)
 	}
-	broken, s := before, c.Nodes[before]
+	s := c.Nodes[before]
+	broken = before
 	switch what {
 	case "cut off a follower":
 		broken = (before + 1) % len(c.Nodes)
@@ -148,7 +173,54 @@ func (c rabbitCluster) breakNode(what string) (repair func(), leader int) {
 	if what != "freeze" { // else the relay is elsewhere
 		c.balancer.Lead(c.address(c.Nodes[asked]))
 	}
-	return repair, leader
+	return repair, broken, leader
+}
+
+// heal waits until the queue is whole. A member of a stream does not always come back by itself to RabbitMQ 3.10: its
+// node is started again then, as an operator does.
+func (c rabbitCluster) heal(broken int) {
+	whole := ""
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		if whole = c.whole(); whole == "" {
+			return
+		}
+		<-time.After(200 * time.Millisecond)
+	}
+	c.t.Logf("node %d is started again: %s", broken, whole)
+	c.Nodes[broken].Kill9()
+	c.Nodes[broken].Start(c.t)
+	c.awaitWhole()
+}
+
+// reader is a node that gives what the queue has. A node of RabbitMQ 3.10 whose member was cut off or killed may answer
+// each consumer of a stream with an internal error from then on.
+func (c rabbitCluster) reader() (s *harness.RabbitServer) {
+	harness.Eventually(c.t, time.Minute, "a node gives what the queue has", func(context.Context) string {
+		var refused []string
+		for i, node := range c.Nodes {
+			conn, err := amqp.Dial("amqp://guest:guest@" + node.Addr)
+			if err != nil {
+				refused = append(refused, err.Error())
+				continue
+			}
+			defer conn.Close()
+			channel, err := conn.Channel()
+			if err == nil {
+				err = channel.Qos(1, 0, false)
+			}
+			if err == nil {
+				_, err = channel.Consume(c.queue, "", false, false, false, false, amqp.Table{"x-stream-offset": "first"})
+			}
+			if err == nil {
+				s = node
+				return ""
+			}
+			c.t.Logf("node %d: %v: %s", i, err, node.LastWords())
+			refused = append(refused, err.Error())
+		}
+		return fmt.Sprint(refused)
+	})
+	return s
 }
 
 // lead has the relay connected to that node.
@@ -159,14 +231,17 @@ func (c rabbitCluster) lead(node int) {
 
 // awaitWhole waits until every node has the queue's three members online.
 func (c rabbitCluster) awaitWhole() {
-	harness.Eventually(c.t, 3*time.Minute, "three members are online", func(context.Context) string {
-		for i := range c.Nodes {
-			if _, online, err := c.Leader(c.t, i, c.queue); err != nil || online != len(c.Nodes) {
-				return fmt.Sprintf("node %d sees %d, %v", i, online, err)
-			}
+	harness.Eventually(c.t, 3*time.Minute, "three members are online", func(context.Context) string { return c.whole() })
+}
+
+// whole returns "" when every node has the queue's three members online.
+func (c rabbitCluster) whole() string {
+	for i := range c.Nodes {
+		if _, online, err := c.Leader(c.t, i, c.queue); err != nil || online != len(c.Nodes) {
+			return fmt.Sprintf("node %d sees %d, %v", i, online, err)
 		}
-		return ""
-	})
+	}
+	return ""
 }
 
 // published is how many events the journal has.
