@@ -85,16 +85,21 @@ func TestAmbientHeadersAreNoRows(t *testing.T) {
 	d := sent(t, nil, withHeaders("{}", "id", "7", "COOKIE", "a=b", "X_Forwarded_For", "10.0.0.1",
 		"X-Forwarded-Anything", "1",
 		"X-HTTP-Method-Override", "DELETE", "Forwarded", "for=x", "X-Real-IP", "10.0.0.1", "If-Match", "*", "Sec-Fetch-Site",
-		"none", "Accept", "text/html", "X-Original-URL", "/admin", "Tenant_ID", "t1"))
+		"none", "Accept", "text/html", "X-Original-URL", "/admin", "Tenant_ID", "t1", "X-Amzn-Oidc-Identity", "root",
+		"X_MS_Client_Principal", "e30=", "X-Goog-Authenticated-User-Email", "a@b", "SSL-Client-Verify", "SUCCESS",
+		"x-middleware-subrequest", "middleware", "X-Amzn-Trace-Id", "Root=1"))
 	for _, name := range []string{"Cookie", "X-Forwarded-For", "X-Forwarded-Anything", "X-Http-Method-Override",
 		"Forwarded",
-		"X-Real-Ip", "If-Match", "Sec-Fetch-Site", "Accept", "X-Original-Url"} {
+		"X-Real-Ip", "If-Match", "Sec-Fetch-Site", "Accept", "X-Original-Url", "X-Amzn-Oidc-Identity",
+		"X-Ms-Client-Principal", "X-Goog-Authenticated-User-Email", "Ssl-Client-Verify", "X-Middleware-Subrequest"} {
 		if got := d.Header.Values(name); len(got) > 0 {
 			t.Errorf("%s: got %q, want none", name, got)
 		}
 	}
-	if got := d.Header.Values("Tenant-Id"); len(got) != 1 || got[0] != "t1" {
-		t.Errorf("Tenant-Id: got %q, want t1", got)
+	for name, want := range map[string]string{"Tenant-Id": "t1", "X-Amzn-Trace-Id": "Root=1"} {
+		if got := d.Header.Values(name); len(got) != 1 || got[0] != want {
+			t.Errorf("%s: got %q, want %s", name, got, want)
+		}
 	}
 }
 

@@ -54,7 +54,12 @@ var (
 		"x-csrf-token": true, "x-csrftoken": true, "x-xsrf-token": true, "x-requested-with": true,
 		"x-accel-redirect": true, "x-sendfile": true, "proxy": true, "x-scheme": true, "x-url-scheme": true,
 	}
-	ambientPrefixes = []string{"x-forwarded", "x-auth-request-", "access-control-", "accept", "if-", "sec-", "proxy-"}
+	ambientPrefixes = []string{
+		"x-forwarded", "x-auth-request-", "access-control-", "accept", "if-", "sec-", "proxy-",
+		// what proxies that authenticate, or end TLS, say of the caller
+		"x-amzn-oidc-", "x-ms-client-principal", "x-ms-token-", "x-goog-authenticated-user-", "x-goog-iap-", "x-appengine-",
+		"x-envoy-", "x-webauth-", "x-ssl-client-", "ssl-client-", "x-client-cert", "x-middleware-",
+	}
 )
 
 // refuses reports whether no record can set the header, whose name is in small letters.
