@@ -67,7 +67,8 @@ const (
 func (c *Config) judge(r *sink.Record, frameLimit int) *sink.Reason {
 	if n := r.Headers.Len(); n > maxCount {
 		return &sink.Reason{Class: outbox.Permanent, Code: "TOO_MANY_HEADERS",
-			Text: fmt.Sprintf("the event has %d headers, and readers by Go's client for AMQP 0-9-1 take at most %d", n, maxCount)}
+			Text: fmt.Sprintf("the event has %d headers, and readers by Go's client for AMQP 0-9-1 take at most %d", n,
+				maxCount)}
 	}
 	for name, value := range r.Headers.All() {
 		code, text := "INVALID_HEADER", ""

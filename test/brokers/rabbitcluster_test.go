@@ -21,10 +21,18 @@ type rabbitCluster struct {
 	queue    string
 }
 
-// Under load the leader of a quorum queue, or of a stream, is killed, cut off from the other nodes with the relay on its
-// side, or frozen; a follower that the relay is connected to is cut off; the relay is killed meanwhile. Breaks it
-// catches: an event that only the leader that went had, and that counts as published; one that comes behind later ones
-// of its key; a stream with an event twice; a queue with more of them twice than the relay says that it may have.
+// What becomes of a node.
+const (
+	kill           = "kill"
+	cutOff         = "cut off"
+	freeze         = "freeze"
+	cutOffFollower = "cut off a follower"
+)
+
+// Under load the leader of a quorum queue is killed, cut off from the others with the relay on its side, or frozen; a
+// follower that the relay is connected to is cut off; the relay is killed meanwhile. Breaks it catches: an event that
+// only the leader that went had, and that counts as published; one that comes behind later ones of its key; more events
+// twice than the relay says that it may have sent again.
 func TestRabbitMQClusterLosesNothing(t *testing.T) {
 	faults := harness.Count(t, "faults of RabbitMQ's cluster")
 	if faults == 0 {
@@ -35,14 +43,6 @@ func TestRabbitMQClusterLosesNothing(t *testing.T) {
 		c := rabbitCluster{RabbitCluster: nodes, t: t, address: func(s *harness.RabbitServer) string { return s.Addr }}
 		c.judge(faults, forRabbitMQ, func(c *amqp.Channel, name string) { exchangeOf(t, c, name); bindTo(t, c, name) },
 			func(c rabbitCluster) []message { return queued(drained(t, c.Nodes[0], c.queue)) })
-	})
-	t.Run("stream", func(t *testing.T) {
-		c := rabbitCluster{RabbitCluster: nodes, t: t, address: func(s *harness.RabbitServer) string { return s.StreamAddr }}
-		c.judge(faults, forStreams, func(c *amqp.Channel, name string) {
-			if _, err := c.QueueDeclare(name, true, false, false, false, amqp.Table{"x-queue-type": "stream"}); err != nil {
-				t.Fatal(err)
-			}
-		}, func(c rabbitCluster) []message { return streamed(t, c.reader(), c.queue) })
 	})
 	t.Run("member elsewhere", func(t *testing.T) { rabbitCluster{RabbitCluster: nodes}.judgeElsewhere(t) })
 }
@@ -107,9 +107,9 @@ func (c rabbitCluster) judge(faults int, settingsOf func(addr string) []any, dec
 	}
 	for n := range faults {
 		awaitPublished(t, pg, (n+1)*transactions*rows/(faults+2))
-		what := []string{"kill", "cut off", "freeze", "cut off a follower"}[n%4]
+		what := []string{kill, cutOff, freeze, cutOffFollower}[n%4]
 		begun := time.Now()
-		end, broken, other := c.breakNode(what)
+		end, other := c.breakNode(what)
 		if n%4 == 1 || n%8 == 4 {
 			count()
 			allowed += unrecorded
@@ -120,41 +120,37 @@ func (c rabbitCluster) judge(faults int, settingsOf func(addr string) []any, dec
 		awaitPublished(t, pg, min(seen+100, transactions*rows)) // with one node less
 		t.Logf("%s: node %d leads, events flow after %v", what, other, time.Since(begun).Round(100*time.Millisecond))
 		end()
-		c.heal(broken)
+		c.awaitWhole()
 	}
 	<-written
 	awaitPublished(t, pg, transactions*rows)
 	count()
 	relay.Stop(t)
-	if settings["sink"] == "rabbitmq-stream" {
-		allowed = 0
-	}
 	duplicates := wantEach(t, read(c), transactions*rows, allowed)
 	t.Logf("%d events, %d faults, %d duplicates of at most %d", transactions*rows, faults, duplicates, allowed)
 }
 
-// breakNode breaks a node, and returns how it is repaired, which one it is and which one leads then.
-func (c rabbitCluster) breakNode(what string) (repair func(), broken, leader int) {
+// breakNode breaks a node, and returns how it is repaired and which one leads then.
+func (c rabbitCluster) breakNode(what string) (repair func(), leader int) {
 	t := c.t
 	before, _, err := c.Leader(t, 0, c.queue)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := c.Nodes[before]
-	broken = before
+	broken, s := before, c.Nodes[before]
 	switch what {
-	case "cut off a follower":
+	case cutOffFollower:
 		broken = (before + 1) % len(c.Nodes)
 		c.lead(broken)
 		repair = c.CutOff(broken)
-	case "kill":
+	case kill:
 		c.lead(before)
 		s.Kill9()
 		repair = func() { s.Start(t) }
-	case "cut off":
+	case cutOff:
 		c.lead(before)
 		repair = c.CutOff(before)
-	case "freeze":
+	case freeze:
 		c.lead((before + 1) % len(c.Nodes))
 		s.Freeze()
 		repair = s.Thaw
@@ -170,57 +166,10 @@ func (c rabbitCluster) breakNode(what string) (repair func(), broken, leader int
 		}
 		return ""
 	})
-	if what != "freeze" { // else the relay is elsewhere
+	if what != freeze { // else the relay is elsewhere
 		c.balancer.Lead(c.address(c.Nodes[asked]))
 	}
-	return repair, broken, leader
-}
-
-// heal waits until the queue is whole. A member of a stream does not always come back by itself to RabbitMQ 3.10: its
-// node is started again then, as an operator does.
-func (c rabbitCluster) heal(broken int) {
-	whole := ""
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
-		if whole = c.whole(); whole == "" {
-			return
-		}
-		<-time.After(200 * time.Millisecond)
-	}
-	c.t.Logf("node %d is started again: %s", broken, whole)
-	c.Nodes[broken].Kill9()
-	c.Nodes[broken].Start(c.t)
-	c.awaitWhole()
-}
-
-// reader is a node that gives what the queue has. A node of RabbitMQ 3.10 whose member was cut off or killed may answer
-// each consumer of a stream with an internal error from then on.
-func (c rabbitCluster) reader() (s *harness.RabbitServer) {
-	harness.Eventually(c.t, time.Minute, "a node gives what the queue has", func(context.Context) string {
-		var refused []string
-		for i, node := range c.Nodes {
-			conn, err := amqp.Dial("amqp://guest:guest@" + node.Addr)
-			if err != nil {
-				refused = append(refused, err.Error())
-				continue
-			}
-			defer conn.Close()
-			channel, err := conn.Channel()
-			if err == nil {
-				err = channel.Qos(1, 0, false)
-			}
-			if err == nil {
-				_, err = channel.Consume(c.queue, "", false, false, false, false, amqp.Table{"x-stream-offset": "first"})
-			}
-			if err == nil {
-				s = node
-				return ""
-			}
-			c.t.Logf("node %d: %v: %s", i, err, node.LastWords())
-			refused = append(refused, err.Error())
-		}
-		return fmt.Sprint(refused)
-	})
-	return s
+	return repair, leader
 }
 
 // lead has the relay connected to that node.

@@ -126,7 +126,8 @@ func (s *RabbitServer) describe() error {
 		"HOME="+s.dir, fmt.Sprintf("RABBITMQ_NODENAME=relay%d@localhost", s.port), "RABBITMQ_CONFIG_FILE="+conf,
 		"RABBITMQ_ENABLED_PLUGINS_FILE="+plugins, "RABBITMQ_MNESIA_BASE="+filepath.Join(s.dir, "data"),
 		"RABBITMQ_LOG_BASE="+filepath.Join(s.dir, "log"), fmt.Sprintf("RABBITMQ_DIST_PORT=%d", s.port),
-		"ERL_EPMD_PORT="+s.mapper, "ERL_EPMD_ADDRESS=127.0.0.1", "RABBITMQ_PID_FILE="+filepath.Join(s.dir, "pid"), "LANG=C.UTF-8",
+		"ERL_EPMD_PORT="+s.mapper,
+		"ERL_EPMD_ADDRESS=127.0.0.1", "RABBITMQ_PID_FILE="+filepath.Join(s.dir, "pid"), "LANG=C.UTF-8",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=+S 2:2 -ssl bypass_pem_cache true "+
 			"-kernel inet_dist_use_interface {127,0,0,1}",
 		"RABBITMQ_CONF_ENV_FILE=/dev/null")

@@ -36,11 +36,11 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"frozen takeover seconds":  {ci: 3, nightly: 1}, // behind wal_sender_timeout
 
 	// Of each broker besides Kafka; every third kill of the relay goes with one of the broker.
-	"faults of RabbitMQ's cluster": {ci: 0, nightly: 8}, // of a queue, and of a stream
+	"faults of RabbitMQ's cluster": {ci: 0, nightly: 8}, // of a queue
 	"brokers' transactions":        {ci: 300, nightly: 5_000},
 	"brokers' kills":               {ci: 3, nightly: 30},
 	"brokers' faults":              {ci: 3, nightly: 360},      // cuts; some go with a kill
-	"frozen relays":                {ci: 0, nightly: 1},        // of NATS and Redis, whose drivers are tried with it alone, too
+	"frozen relays":                {ci: 0, nightly: 1},        // of NATS and Redis; their drivers are tried alone, too
 	"step-downs":                   {ci: 4, nightly: 20},       // of a NATS stream's leader; every fourth is a kill of it
 	"retries of tickets, ms":       {ci: 100, nightly: 60_000}, // the first pause; the others are 5 and 15 times as long
 	"failovers":                    {ci: 2, nightly: 10},       // of Redis; at every third one the replica misses the end

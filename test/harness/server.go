@@ -115,9 +115,6 @@ func (s *server) Freeze() { s.current().Freeze() }
 // Thaw lets a frozen server go on.
 func (s *server) Thaw() { s.current().Thaw() }
 
-// LastWords is the end of the server's log.
-func (s *server) LastWords() string { return s.current().LastWords() }
-
 func (s *server) current() *child.Process {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,20 +19,29 @@ const numberHeader = "number"
 // oddTexts are what some protocol, client or server has a meaning for, or cuts, folds or escapes.
 var oddTexts = []string{
 	"", " ", "\t", " lead", "trail ", "in side", "\n", "a\nb", "a\r\nInjected: 1", "\x00", "a\x00b", "a\x01b", "\x1b[31m",
-	"\x7f", "\u0085", "\u00a0", "\u2028", "\ufeff", "\u202e", "é", "e\u0301", "日本", "🙂", "\xff", "a\xc3", "null", "{}", "[1]",
-	`"`, `a"b`, "'", "`", `\`, `a\b`, "%", "%00", "%25", "$1", "$JS.API", ">", "*", "a.*", "..", "../x", "/", "a,b", "a;b",
-	"a:b", "a=b", "(a)", "#", "?x=1&y", "<a>", "true", "0", "-1", "1e999", "=?utf-8?q?a?=", "base64:YQ==", `{"base64":"YQ=="}`,
+	"\x7f", "\u0085", "\u00a0", "\u2028", "\ufeff", "\u202e",
+	"é", "e\u0301", "日本", "🙂", "\xff", "a\xc3", "null", "{}",
+	"[1]",
+	`"`, `a"b`, "'", "`", `\`, `a\b`, "%", "%00", "%25", "$1", "$JS.API", ">", "*", "a.*", "..", "../x", "/", "a,b",
+	"a;b",
+	"a:b", "a=b", "(a)", "#", "?x=1&y", "<a>", "true", "0", "-1", "1e999", "=?utf-8?q?a?=", "base64:YQ==",
+	`{"base64":"YQ=="}`,
 	strings.Repeat("x", 255), strings.Repeat("x", 256), strings.Repeat("é", 128), strings.Repeat("a ", 4000) + "a",
 	strings.Repeat("y", 70_000),
 }
 
 // oddNames are names of headers that mean something to a broker, a client or a proxy, and in other capitals.
 var oddNames = []string{
-	"ID", "Id", "key", "Key", "payload", "value", "header:key", "header:payload", "header:header:key", "headers", "opts",
-	"__proto__", "constructor", "length", "data", "Status", "Description", "Reply-To", "Nats-Msg-Id", "NATS-Expected-Stream",
-	"Nats-Batch-Id", "CC", "BCC", "cc", "x-death", "X-Death", "x-delay", "x-match", "x-invalid-headers", "x-shovelled",
-	"x-stream-offset", "x-stream-filter-value", "x-opt-a", "x-correlation-id", "x-event-id", "message-id", "correlation-id",
-	"delivery-mode", "expiration", "priority", "content-type", "Content_Type", "content-md5", "content-language", "ce-type",
+	"ID", "Id", "key", "Key", "payload", "value", "header:key", "header:payload", "header:header:key", "headers",
+	"opts",
+	"__proto__", "constructor", "length", "data", "Status", "Description", "Reply-To", "Nats-Msg-Id",
+	"NATS-Expected-Stream",
+	"Nats-Batch-Id", "CC", "BCC", "cc", "x-death", "X-Death", "x-delay", "x-match", "x-invalid-headers",
+	"x-shovelled",
+	"x-stream-offset", "x-stream-filter-value", "x-opt-a", "x-correlation-id", "x-event-id", "message-id",
+	"correlation-id",
+	"delivery-mode", "expiration", "priority", "content-type", "Content_Type", "content-md5", "content-language",
+	"ce-type",
 	"ce_type", "traceparent", "Trace_Parent", "x_tenant", "a b", "a:b", "a\tb",
 }
 
@@ -60,7 +69,8 @@ func odd(t *testing.T, f Fixture) {
 	refused := map[string]int{}
 	for i, r := range records {
 		m, there := found[fmt.Sprint(i)]
-		what := fmt.Sprintf("record %d, key %.30q, value %.30q, headers %.100q", i, r.Key, r.Value, Lacks{}.headers(r.Headers))
+		what := fmt.Sprintf("record %d, key %.30q, value %.30q, headers %.100q", i, r.Key, r.Value,
+			Lacks{}.headers(r.Headers))
 		switch {
 		case r.Result == sink.Rejected:
 			if r.Reason.Class != outbox.Permanent || r.Reason.Code == "" || r.Reason.Text == "" || i%2 == 0 {
@@ -102,7 +112,8 @@ func oddRecords(topic string) (all []*sink.Record) {
 		add(change, extra...)
 	}
 	for _, text := range oddTexts {
-		both(func(r *sink.Record) { r.Key = append([]byte(text), fmt.Sprint(cmp.Or(len(text), 1))...) }, "id", "odd key "+fmt.Sprint(len(all)))
+		both(func(r *sink.Record) { r.Key = append([]byte(text), fmt.Sprint(cmp.Or(len(text), 1))...) },
+			"id", "odd key "+fmt.Sprint(len(all)))
 		both(func(r *sink.Record) { r.Value = []byte(text) }, "id", "odd value "+fmt.Sprint(len(all)))
 		both(plain, "id", text)
 		both(plain, "id", "odd header "+fmt.Sprint(len(all)), "a", text)
