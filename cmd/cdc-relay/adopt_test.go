@@ -18,6 +18,7 @@ import (
 // something in a dry run; a check that says nothing of it. Seen to fail with a dry run that moves, and with a check
 // that does not look.
 func TestAdoptCarriesJournalAndDecisionsToAnotherServerAndSlot(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := newServices(t, orderTopic)
 	s.environ = append(s.environ, "CDC_RELAY_OUTBOX_COLUMNS_HEADERS=headers")

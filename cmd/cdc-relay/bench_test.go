@@ -14,12 +14,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/internal/bench"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // Breaks it catches: a scenario that measures nothing, a floor without a stream, a judge that is not asked, and things
 // of a run that stay behind. Seen to fail with the publication left, with no rate of the stream alone, and with the
 // judge not asked.
 func TestBenchMeasuresJudgesAndLeavesNothing(t *testing.T) {
+	harness.Full(t)
 	s := newServices(t, nil)
 	plot := filepath.Join(t.TempDir(), "latency.svg")
 	o := cdcRelay(t, s.environ, "bench", "--scenarios", "drain-100,drain-1,drain-one-tx,paced", "--events", "1000",

@@ -13,6 +13,7 @@ import (
 // Breaks it catches: a dry run that deletes (seen to fail so) or counts nothing; rows that are younger than their
 // retention, or not journaled, and go; a command that works only while a relay runs, or only while none does.
 func TestCleanupDeletesWhatIsOlderThanItsRetention(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := newServices(t, orderTopic)
 	environ := append(s.environ, "CDC_RELAY_OUTBOX_AFTER_PUBLISH=delete", "CDC_RELAY_OUTBOX_RETENTION=2h",
@@ -76,6 +77,7 @@ func TestCleanupDeletesWhatIsOlderThanItsRetention(t *testing.T) {
 // running relay that does not delete by itself. Seen to fail with ages not compared, and with a running relay that
 // leaves deleting to the command.
 func TestRetentionDeletesMarkedAndKeptRows(t *testing.T) {
+	harness.Full(t)
 	for _, after := range []string{"mark", "keep"} {
 		t.Run(after, func(t *testing.T) {
 			t.Parallel()

@@ -19,6 +19,7 @@ import (
 // said to be; words instead of JSON where nothing was changed. Seen to fail with the edit not written, with the replay
 // not asked for, and with the words whatever was asked for.
 func TestEditedDeadLetterIsPublishedAfterKill9(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := newServices(t, orderTopic)
 	run := func(args ...string) outcome { return cdcRelay(t, s.environ, args...) }

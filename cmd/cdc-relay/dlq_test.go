@@ -134,6 +134,7 @@ func (s services) closed(t *testing.T, n int) {
 // middle; events of a key out of order; more duplicates than could be in flight. Seen to fail with places of another
 // order, and with requests left to the process that began them.
 func TestReplayOfTenThousandSurvivesKill9(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := newServices(t, orderTopic)
 	environ := append(s.environ, "CDC_RELAY_LIMITS_PARKED_EVENTS=3000", "CDC_RELAY_LIMITS_MAX_UNRECORDED=500")

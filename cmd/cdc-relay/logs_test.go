@@ -64,6 +64,7 @@ func startUnread(t *testing.T, s services, stdout, stderr *os.File, args ...stri
 // closed; a drop that is not counted. Seen to fail with a logger that writes to standard error itself: nothing was
 // journaled in the first two rows, the third died of SIGPIPE, and the last ended as killed by SIGHUP.
 func TestRunDependsOnNoReaderOfItsLog(t *testing.T) {
+	harness.Full(t)
 	if signal.Ignored(syscall.SIGHUP) { // these tests run under nohup: a child would ignore it as well
 		hangups := make(chan os.Signal, 1)
 		signal.Notify(hangups, syscall.SIGHUP)

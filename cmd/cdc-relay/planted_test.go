@@ -27,6 +27,7 @@ var plantedSecret = regexp.MustCompile(`planted-[a-z]+`)
 // output or an error of a command (seen to fail with the configuration shown as it is, and with every end of a stream
 // logged); an error that is logged at every attempt.
 func TestPlantedSecretsAppearNowhere(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	authority := harness.NewAuthority(t, "planted")
 	certificate := authority.Issue(t, "broker", time.Now().Add(time.Hour), "127.0.0.1")

@@ -17,6 +17,7 @@ import (
 // Breaks it catches: an expression that a mirror fails on forever, in silence. Seen to fail with Prepare, and with the
 // plan of init, that do not ask, and with a lock taken for a refusal.
 func TestExpressionsThatPostgresRefusesAreNamedEverywhere(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := newServices(t, orderTopic)
 	wrong := append([]string{"CDC_RELAY_OUTBOX_MARK_SET=foo=1", "CDC_RELAY_OUTBOX_PUBLISHED_WHEN=done",
@@ -144,6 +145,7 @@ func TestPublicationThatInitLeavesAloneIsNotSentToInit(t *testing.T) {
 // of the server's refusals explained, with init that does not look at wal_level before it makes the tables, and with
 // Neon's own way to raise it not said.
 func TestServersThatGiveNoSlotSayWhatToDo(t *testing.T) {
+	harness.Full(t)
 	s := newServices(t, orderTopic)
 	pg := harness.NewOwnPostgres(t,
 		embedded.PostgresConfig{Settings: map[string]string{"wal_level": "replica", "max_replication_slots": "1"}})

@@ -21,6 +21,7 @@ import (
 // check does not look for (seen to fail with one privilege left out of the look, and with INSERT on the journal left
 // out of the grants).
 func TestRolesHaveWhatIsNeededAndCheckNamesWhatIsMissing(t *testing.T) {
+	harness.Full(t)
 	for _, after := range []string{config.AfterPublishMark, config.AfterPublishDelete} {
 		t.Run(after, func(t *testing.T) { rolesWork(t, after) })
 	}

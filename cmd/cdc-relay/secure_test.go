@@ -17,6 +17,7 @@ import (
 // Breaks when a command speaks with the brokers past the configured TLS and SASL, or does not say what is wrong with
 // them. Seen to fail with the login left out when a broker is asked.
 func TestCommandsLogInToTheBrokers(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	trusted, other := harness.NewAuthority(t, "trusted"), harness.NewAuthority(t, "other")
 	c := trusted.Issue(t, "broker", time.Now().Add(time.Hour), "127.0.0.1")

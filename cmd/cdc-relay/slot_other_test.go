@@ -4,6 +4,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // All databases of a server share the names of slots. Breaks it catches: a command or a start that takes the slot of
@@ -11,6 +13,7 @@ import (
 // advises to drop the slot. Written, but not run, to fail before the database was compared first: init exits with 0,
 // run stands by forever, config init takes the slot for missing, and adopt and the halt advise to drop it.
 func TestSlotOfAnotherDatabaseIsNeverTaken(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	theirs, s := newServices(t, nil), newServices(t, nil)
 	cdcRelay(t, theirs.environ, "init").want(t, exitDone, nil, nil)

@@ -76,6 +76,7 @@ func TestSlotAndReconcile(t *testing.T) {
 // when someone asks for it. Its own rounds are rare here, so the look from outside is first. Seen to fail with the
 // request closed when the look begins.
 func TestReconcileOfARunningRelay(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
@@ -118,6 +119,7 @@ func TestReconcileOfARunningRelay(t *testing.T) {
 // a wrong name or a wrong server that drops what another relay needs, after a question about something else. Seen to
 // fail with the database, the plugin and the server not looked at.
 func TestSlotOfOthersIsLeftAlone(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s, other := newServices(t, nil), newServices(t, nil)
 	cdcRelay(t, other.environ, "init").want(t, exitDone, nil, nil)

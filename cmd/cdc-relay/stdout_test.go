@@ -16,6 +16,7 @@ import (
 // marks rows, uses up events of the real relay or makes its view call them published; one that may take the real one's
 // slot. Seen to fail with a line of the log on standard output, and with any slot allowed.
 func TestDryRunPrintsAndLeavesEverythingToTheRelay(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)

@@ -15,6 +15,7 @@ import (
 // has put there, so that this role is a superuser then. Seen to fail with the search_path left as it is in any one of:
 // the transactions of the store, the questions of check, those of config init, the stream's.
 func TestNoCommandRunsWhatAnotherRoleMade(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := newServices(t, orderTopic)
 	role := harness.Unique(t, "admin")

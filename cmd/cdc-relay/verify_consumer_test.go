@@ -16,6 +16,7 @@ import (
 // an effect that no one counts, one that is only on its way called missing, an exit code that does not follow. Seen to
 // fail with offsets that are not compared, with a row that is unknown called done, and with the exit code left at 0.
 func TestVerifyFindsPublishedEventsWithoutAnEffect(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	for _, ids := range []string{"uuid", "bigint"} {
 		t.Run(ids, func(t *testing.T) { verifyEffects(t, ids) })

@@ -19,6 +19,7 @@ import (
 // it catches: the events published by both; a second repair that does not say why it published none. Seen to fail with
 // requests that do not say when their audit began.
 func TestRepairsThatOverlapPublishOnce(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	cluster, topic, s, r := published20(t, "i")
 	makeAnew(t, cluster, topic, 3)

@@ -19,6 +19,7 @@ import (
 // from what is not published yet; a repair that leaves some out, publishes what is there, or is not asked for; a
 // journal that names the places of the old topic. Seen to fail with the beginnings of the logs not looked at.
 func TestVerifyTellsLossFromRetentionAndRepairsIt(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	cluster := harness.Kafka(t)
 	prefix := harness.Unique(t, "repair")
@@ -118,6 +119,7 @@ func published20(t *testing.T, payload string) (cluster *harness.Cluster, topic 
 // A topic is made again with a smaller limit than one of its lost events needs. Break it catches: an event that died in
 // the repair called repaired. Seen to fail with dead letters not looked at.
 func TestRepairDoesNotCountWhatDied(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	cluster, topic, s, r := published20(t, "repeat('x', CASE i WHEN 5 THEN 50000 ELSE 10 END)")
 	makeAnew(t, cluster, topic, 3, "max.message.bytes", "5000")
@@ -184,6 +186,7 @@ func makeAnew(t *testing.T, cluster *harness.Cluster, topic string, partitions i
 // The repair fails when an hour's look is done. Break it catches: what was found is lost with it. Seen to fail with the
 // error alone.
 func TestVerifyShowsWhatItFoundWhateverBecomesOfTheRepair(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := newServices(t, orderTopic)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)

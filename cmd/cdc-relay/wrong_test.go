@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // Flags and arguments that are wrong are told of all at once, with what is allowed and together with the
@@ -55,6 +57,7 @@ func TestFlagsThatAreWrongAreAllNamed(t *testing.T) {
 // end with a page though all were asked for. Seen to fail with ids not looked at one by one, with the parked events not
 // counted, with errors of ids left at exit code 1, and with --all not looked at.
 func TestWhatIsNamedAndNotConcernedIsSaid(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	s := newServices(t, orderTopic)
 	run := func(args ...string) outcome { return cdcRelay(t, s.environ, args...) }
