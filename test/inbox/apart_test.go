@@ -148,6 +148,7 @@ func apart(t *testing.T, kafka *harness.Cluster, s share) (with, without float64
 	well, stopWell := consume("well", func([]byte) bool { return false })
 	events := count(8, 240) * rate
 	sent := sendPaced(t, kafka.Addrs, topic, events, s, rate)
+	until(t, well, "SELECT count(*) FROM effect", fmt.Sprint(events)) // a busy machine is behind what is sent
 	failing.Store(false)
 	p99 := func(pg *harness.PG, stop func()) float64 {
 		until(t, pg, "SELECT count(*) FROM effect", fmt.Sprint(events))
