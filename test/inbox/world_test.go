@@ -256,9 +256,14 @@ func (w *world) make(ctx context.Context) error {
 		CREATE SCHEMA %[1]s_older`, w.schema))
 }
 
+// exec runs statements as one transaction. Whoever took locks in another order may win: then it is tried again.
 func (w *world) exec(ctx context.Context, sql string) error {
-	_, err := w.admin.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
-	return err
+	for {
+		_, err := w.admin.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+		if pg := new(pgconn.PgError); !errors.As(err, &pg) || pg.Code != "40P01" {
+			return err
+		}
+	}
 }
 
 // backUp copies the database as it is now.
@@ -288,10 +293,5 @@ func (w *world) setBack(ctx context.Context, sameServer bool) error {
 		sql += "UPDATE " + w.schema + ".server SET at = at + interval '1 s'; "
 	}
 	sql += "COMMIT"
-	for { // whoever took locks in another order may win
-		err := w.exec(ctx, sql)
-		if pg := new(pgconn.PgError); !errors.As(err, &pg) || pg.Code != "40P01" {
-			return err
-		}
-	}
+	return w.exec(ctx, sql)
 }
