@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
@@ -70,8 +71,10 @@ func (c *Consumer) register(eventType string, none bool, r *registered) {
 	c.handlers[eventType] = r
 }
 
-// Use wraps the handlers of On: a schema check, a circuit breaker. What was added first is outermost. Handlers of
-// OnBatch are not wrapped.
+// Use wraps the handlers: a schema check, a circuit breaker. What was added first is outermost. Around a handler of
+// OnBatch each event has its wrappers, one event's inside another's. One that returns nil without a call of next has
+// handled its event, and the batch goes on without it. The error of a batch of several cannot be turned into nil: they
+// come one at a time then.
 func (c *Consumer) Use(middleware func(Handler) Handler) {
 	switch {
 	case c.ran.Load():
@@ -88,11 +91,57 @@ func (c *Consumer) Use(middleware func(Handler) Handler) {
 // wrap is done once, when everything is registered.
 func (c *Consumer) wrap() {
 	for _, r := range c.handlers {
-		for i := len(c.middleware) - 1; i >= 0 && r.one != nil; i-- {
-			r.one = c.middleware[i](r.one)
+		if r.many != nil && len(c.middleware) > 0 {
+			r.many = wrapBatch(r.many, c.middleware)
+			continue
+		}
+		if r.one != nil {
+			r.one = around(r.one, c.middleware)
 		}
 	}
 	c.middleware = nil
+}
+
+func around(h Handler, middleware []func(Handler) Handler) Handler {
+	for _, wrap := range slices.Backward(middleware) {
+		h = wrap(h)
+	}
+	return h
+}
+
+// wrapBatch calls a batch's handler within the wrappers of each of its events.
+func wrapBatch(many batchHandler, middleware []func(Handler) Handler) batchHandler {
+	return func(ctx context.Context, tx pgx.Tx, ms []*Message) error {
+		var failed error
+		var from func(ctx context.Context, tx pgx.Tx, n int, kept []*Message) error
+		from = func(ctx context.Context, tx pgx.Tx, n int, kept []*Message) error {
+			if n == len(ms) {
+				if len(kept) == 0 {
+					return nil
+				}
+				err := many(ctx, tx, kept)
+				failed = errors.Join(failed, err)
+				return err
+			}
+			passed := false
+			err := around(func(ctx context.Context, tx pgx.Tx, m *Message) error {
+				passed = true
+				return from(ctx, tx, n+1, append(kept[:len(kept):len(kept)], m))
+			}, middleware)(ctx, tx, ms[n])
+			if err == nil && !passed {
+				return from(ctx, tx, n+1, kept)
+			}
+			if len(ms) > 1 {
+				failed = errors.Join(failed, err)
+			}
+			return err
+		}
+		err := from(ctx, tx, 0, nil)
+		if err == nil && len(ms) > 1 {
+			return failed
+		}
+		return err
+	}
 }
 
 func decode[T any](c *Consumer, m *Message) (Event[T], error) {

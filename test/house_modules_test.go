@@ -9,7 +9,7 @@ var modules = map[string]room{
 	// Modules of their own, so that who imports them does not get the relay's dependencies.
 	"emit": {},
 	"inbox": {
-		own: []string{"inbox/internal/lanes", "inbox/internal/ledger", "inbox/internal/source"},
+		own: []string{"inbox/internal/lanes", "inbox/internal/ledger", "inbox/internal/source", "inbox/internal/sqltx"},
 		external: []string{
 			"github.com/jackc/pgx/v5", "github.com/twmb/franz-go/pkg/kerr", "github.com/twmb/franz-go/pkg/kgo",
 			"github.com/twmb/franz-go/pkg/kmsg", "go.opentelemetry.io/otel",
@@ -19,6 +19,7 @@ var modules = map[string]room{
 	"inbox/internal/ledger":   {external: []string{"github.com/jackc/pgx/v5"}},
 	"inbox/internal/protocol": {},
 	"inbox/internal/source":   {external: []string{"github.com/twmb/franz-go/pkg/kgo"}},
+	"inbox/internal/sqltx":    {external: []string{"github.com/jackc/pgx/v5"}},
 	"inbox/prom":              {own: []string{"inbox"}, external: []string{"github.com/prometheus/client_golang"}},
 	"inbox/nats": {own: []string{"inbox", "inbox/internal/source"}, external: []string{
 		"github.com/nats-io/nats.go", "github.com/twmb/franz-go/pkg/kgo",
@@ -64,15 +65,22 @@ var modules = map[string]room{
 	},
 	"examples/brokers": {external: []string{"github.com/rabbitmq/amqp091-go"}}, // of its tests
 	"examples/brokers/nats": {
+		own:      []string{"inbox", "inbox/nats"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/nats-io/nats.go"},
+	},
+	"examples/brokers/rabbitmqqueue": {
+		own:      []string{"inbox", "inbox/rabbitmq"},
+		external: []string{"github.com/jackc/pgx/v5", "github.com/rabbitmq/amqp091-go"},
 	},
 	"examples/brokers/rabbitmq": {
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rabbitmq/amqp091-go"},
 	},
 	"examples/brokers/rabbitmqstream": {
+		own:      []string{"inbox", "inbox/rabbitmq"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rabbitmq/amqp091-go"},
 	},
 	"examples/brokers/redis": {
+		own:      []string{"inbox", "inbox/redis"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/redis/go-redis/v9"},
 	},
 	"examples/languages": {tests: []string{"inbox"}},
