@@ -104,6 +104,11 @@ func (c *Consumer) Run(ctx context.Context) error {
 		}
 		if errors.Is(err, ledger.ErrSetBack) {
 			c.pool.Reset() // connections to a database that was swapped out would bring it back
+			if c.config.Source != nil && c.config.Source.Queue() {
+				c.config.Log.Error("inbox: the database's server was started again, or the database was set back. If commits "+
+					"are gone, so are their messages: a queue does not hold what was acknowledged, and their effects are "+
+					"missing. Publish those events again: inbox_event lacks their ids", "consumer", c.config.Name)
+			}
 		}
 		c.setDown("beginning", err)
 		if time.Since(began) > lastPause {
