@@ -29,6 +29,12 @@ func (p *protocol) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(p, "time=%s %s\n", time.Now().Format("2006-01-02T15:04:05.000Z07:00"), fmt.Sprintf(format, args...))
 }
 
+func (p *protocol) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return string(p.all)
+}
+
 // keep writes it to a file, and returns where.
 func (p *protocol) keep() string {
 	p.mu.Lock()

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -149,5 +152,100 @@ func lagIs(t *testing.T, c *inbox.Consumer, want int64) {
 			return fmt.Sprintf("%+v", st)
 		}
 		return ""
+	})
+}
+
+// The database is set back to an older copy while its consumer runs. A log fills it up again; a queue does not hold what
+// was acknowledged, and the consumer says so. What is published later is handled in both cases.
+func TestSourcesFillADatabaseUpThatWasSetBack(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, func(t *testing.T, b *broker) {
+		pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+		pg.Exec(t, effects)
+		var said protocol
+		_, stop := start(t, newPool(t, pg.URL, 6), inbox.Config{Source: b.source(t), Log: newLog(&said)}, onOrder)
+		send := func(from, to int) {
+			t.Helper()
+			var records []*kgo.Record
+			for n := from; n < to; n++ {
+				records = append(records, event(b.topic, n, 5))
+			}
+			b.publish(t, records...)
+		}
+		send(0, 60)
+		until(t, pg, "SELECT count(*) FROM effect", "60")
+		swapBack(t, pg, func() {
+			send(60, 120)
+			until(t, pg, "SELECT count(*) FROM effect", "120")
+		})
+		send(120, 160)
+		want := 160
+		if b.isQueue() {
+			want = 100
+		}
+		until(t, pg, "SELECT count(*) FROM effect", fmt.Sprint(want))
+		stop()
+		judge(t, pg, want)
+		if text := said.text(); b.isQueue() != strings.Contains(text, "does not hold what was acknowledged") {
+			t.Errorf("log: got %s", text)
+		}
+	})
+}
+
+// swapBack takes a copy of the database, and puts it in its place after more was done.
+func swapBack(t *testing.T, pg *harness.PG, more func()) {
+	t.Helper()
+	data := filepath.Join(pg.Server.Dir(), "data")
+	restarted := func(do func()) {
+		t.Helper()
+		if err := pg.Server.Fast(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		do()
+		if err := pg.Server.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restarted(func() { run(t, "cp", "-a", data, data+".older") })
+	more()
+	restarted(func() {
+		if err := os.RemoveAll(data); err != nil {
+			t.Fatal(err)
+		}
+		run(t, "cp", "-a", data+".older", data)
+	})
+}
+
+// An event ends its process each time: it is set aside, and all others are done. At night with each broker.
+func TestSourcesSetAsideAnEventThatKillsItsProcess(t *testing.T) {
+	t.Parallel()
+	eachBroker(t, func(t *testing.T, b *broker) {
+		if count(0, 1) == 0 && !b.isQueue() {
+			t.Skip("at night")
+		}
+		pg := harness.Postgres(t)
+		pg.Exec(t, effects)
+		const events, bad = 100, 40
+		var records []*kgo.Record
+		for n := range events {
+			r := event(b.topic, n, 10)
+			if n == bad {
+				r.Value = fmt.Appendf(nil, `{"seq": %d, "fails": "kill"}`, n)
+			}
+			records = append(records, r)
+		}
+		b.publish(t, records...)
+		p := startProcess(t, childConfig{URL: pg.URL, Brokers: []string{b.addr}, Broker: b.name, Topic: b.topic})
+		deaths := 0
+		for ; deaths < 3; deaths++ {
+			_ = p.command.Wait()
+			p.start()
+		}
+		until(t, pg, "SELECT count(*) FROM inbox_event WHERE state <> 1", fmt.Sprint(events))
+		p.stop()
+		if got := pg.Query(t, "SELECT string_agg(class, ' ') FROM inbox_dead"); got != "process" {
+			t.Errorf("dead letters: got %s, want the one that kills", got)
+		}
+		judge(t, pg, events-1)
 	})
 }
