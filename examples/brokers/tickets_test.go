@@ -82,8 +82,8 @@ func TestTicketsFromTableToWorkers(t *testing.T) {
 		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
 		SELECT 'user', i::text, 'user.created', jsonb_build_object('customer', 'u') FROM generate_series(1, %d) i`,
 		tickets, users))
-	handled(t, workers["notifications"].own, tickets-1)
-	handled(t, workers["metrics"].own, tickets+users-1)
+	handled(t, workers["notifications"].own, "processed_event_ids", tickets-1)
+	handled(t, workers["metrics"].own, "processed_event_ids", tickets+users-1)
 
 	conn, channel := dial(t, url)
 	defer conn.Close()
