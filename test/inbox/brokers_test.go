@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -36,13 +37,16 @@ var brokers = map[string]func(*testing.T) *broker{
 	"nats": newNATS, "redis": newRedis, "rabbitmq-stream": newRabbitStream, "rabbitmq-queue": newRabbitQueue,
 }
 
-// eachBroker runs a test with each of the brokers, at once.
-func eachBroker(t *testing.T, test func(*testing.T, *broker)) {
+// eachBroker runs a test with each of the brokers, at once; by day with some only, if they are named.
+func eachBroker(t *testing.T, test func(*testing.T, *broker), byDay ...string) {
 	t.Helper()
-	for name, make := range brokers {
+	for name, begin := range brokers {
+		if len(byDay) > 0 && !slices.Contains(byDay, name) && count(0, 1) == 0 {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, make(t))
+			test(t, begin(t))
 		})
 	}
 }
