@@ -58,7 +58,7 @@ type Sentinel struct {
 	PasswordFile string `key:"password_file" help:"file with the Sentinels' password, read again at each connect; redis.password_file is Redis' own"`
 }
 
-// redisServers refuse several servers of which none is known to be the master, and what a cluster does not have.
+// redisServers refuse several servers without a known master, and keys that a cluster does not support.
 var redisServers = []relation{
 	{
 		keys: []string{"redis.url", "redis.sentinel.master", "redis.cluster.enabled"},
@@ -150,7 +150,7 @@ func defaultRabbitMQ() RabbitMQ {
 		StreamURL: "rabbitmq-stream://guest@127.0.0.1:5552/"}
 }
 
-// RabbitMQStream is what RabbitMQ's streams have beside the rest.
+// RabbitMQStream holds the keys of RabbitMQ's streams alone.
 type RabbitMQStream struct {
 	CreateStreams CreateRabbitMQStreams `key:"create_streams"`
 	TLS           CertFiles             `key:"tls"`

@@ -20,7 +20,7 @@ var AggregateFields = [2]string{fieldAggregateType, fieldAggregateID}
 // not a column's name.
 func IsTemplate(value string) bool { return strings.Contains(value, "{") }
 
-// Of is what a name in a template stands for in the table. A name means the event's own field first, then a column: it
+// Of resolves a name of a template in the table. A name means the event's own field first, then a column: it
 // gives one part with the column's name, or the parts of an aggregate_type or aggregate_id that is a template, or none
 // when the event has no such field.
 func (c Columns) Of(name string) []Part {

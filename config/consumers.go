@@ -153,7 +153,7 @@ func consumersOf(text string) (map[string]map[string]raw, error) {
 	return nested, nil
 }
 
-// formatNested is what was found, for an error message.
+// formatNested formats the found value for an error message.
 func formatNested(nested map[string]map[string]raw) string {
 	text := make([]string, 0, len(nested))
 	for _, name := range slices.Sorted(maps.Keys(nested)) {
@@ -213,7 +213,7 @@ func consumers() rule {
 		})
 }
 
-// wrong is what the consumer cannot be; "" for nothing.
+// wrong explains why the consumer is invalid; "" if it is valid.
 func (c RabbitMQConsumer) wrong(name string) string {
 	switch {
 	case len(name) > maxConsumerName || !consumerName.MatchString(name) || strings.HasPrefix(name, "amq."):
@@ -236,7 +236,7 @@ func (c RabbitMQConsumer) wrong(name string) string {
 	return ""
 }
 
-// boundConsumers refuses a consumer that would get nothing, or of which no one knows from where.
+// boundConsumers refuses a consumer that would get no messages, or whose exchange is unknown.
 var boundConsumers = relation{
 	keys: []string{consumersKey, "message.topic", "sink"},
 	allowed: "exchanges for each consumer where message.topic has columns in braces, including one that message.topic " +

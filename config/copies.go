@@ -9,7 +9,7 @@ import (
 // EventTopic is the name by which dlq.topic speaks of the topic that a dead letter should have gone to.
 const EventTopic = "topic"
 
-// copyTopics allows a topic, or a template of which something is fixed: else copies could go where events go.
+// copyTopics allows a topic, or a template with a fixed part: otherwise copies could go where events go.
 func copyTopics() rule {
 	topic := topicTemplate()
 	const allowed = "a topic name of a-z, A-Z, 0-9, '.', '_' and '-', at most 249 long and not beginning with __; " +
@@ -52,7 +52,7 @@ func (d DLQ) Matcher() func(topic string) bool {
 	return regexp.MustCompile("(?s)^" + pattern.String() + "$").MatchString
 }
 
-// separateCopies refuses a message.topic of which every topic would be one for copies: each event would be dead.
+// separateCopies refuses a message.topic whose every topic would be one for copies: each event would be dead.
 var separateCopies = relation{
 	keys:    []string{"dlq.topic", "message.topic"},
 	allowed: "topics that events cannot have, such as {topic}.dlq",

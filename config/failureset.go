@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// failureValues are what outbox.dead_set and retry_set can write of a failure.
+// failureValues are the values of a failure that outbox.dead_set and retry_set can write.
 var failureValues = []string{"{last_error}", "{attempts}", "{error_class}"}
 
-// inBraces is a value of a failure, or what looks like one; quoted is what SQL takes as it is.
+// inBraces matches a value of a failure or something similar; quoted matches literals and comments of SQL.
 var (
 	inBraces = regexp.MustCompile(`\{[^{}]*\}`)
 	quoted   = regexp.MustCompile(`'[^']*'|"[^"]*"`)

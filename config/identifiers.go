@@ -7,7 +7,7 @@ import (
 )
 
 // Names of schemas, tables, columns and publications are taken exactly as written, upper case too, and quoted wherever
-// they go into SQL. One in double quotes, as SQL has it, is what is between them, with "" for each double quote.
+// they go into SQL. A name may be written in double quotes, as in SQL, with "" for each double quote.
 const identifierAllowed = "a name as Postgres shows it, at most 63 bytes; or the same in double quotes, as in SQL"
 
 // isIdentifier reports whether Postgres takes the name.

@@ -208,7 +208,7 @@ func another(t *testing.T, k Key) string {
 	return ""
 }
 
-// companions are what must be set together with a key.
+// companions are the settings that a key requires.
 var companions = map[string][]Setting{
 	"kafka.tls.ca_file":         {{"--set", "kafka.tls.enabled", "true"}},
 	"kafka.tls.cert_file":       {{"--set", "kafka.tls.enabled", "true"}, {"--set", "kafka.tls.key_file", "k"}},

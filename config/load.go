@@ -167,7 +167,7 @@ func (l *loader) assign(required []string) Config {
 	return cfg
 }
 
-// complaint is what is wrong with a value: by the key's rule, and then by those of who is to work with it.
+// complaint returns the error of a value: by the key's rule, then by the rules of its users.
 func (l *loader) complaint(key Key, value any) string {
 	complaint := rules[key.Name].check(value)
 	ask := l.asked[key.Name]

@@ -39,7 +39,7 @@ func TestFlagsBeatEnvironmentBeatsFileBeatsDefault(t *testing.T) {
 	}
 }
 
-// The file with every key at its default is what users copy. Break it catches: a default that changed, or is written in
+// Users copy the file with every key at its default. Break it catches: a default that changed, or is written in
 // a form that cannot be read.
 func TestDefaultsWrittenAsAFileAreTheDefaults(t *testing.T) {
 	text, err := os.ReadFile("testdata/defaults.yaml")

@@ -11,7 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// rule is what one key allows. check gives "" for an allowed value, [notAllowed], or what exactly is wrong.
+// rule defines the values that a key allows. check returns "" for an allowed value, [notAllowed], or what exactly is
+// wrong.
 type rule struct {
 	allowed string
 	check   func(value any) string

@@ -229,7 +229,7 @@ func TestSplitTable(t *testing.T) {
 	}
 }
 
-// Breaks it catches: several servers of Redis of which the first is taken, and the others are ignored; Sentinels of
+// Breaks it catches: several servers of Redis, where the first is taken and the others are ignored; Sentinels of
 // which one has no TLS; a cluster's queue whose keys are in several slots, or another database than it has. Seen to
 // fail with the relations left out.
 func TestServersOfRedisFitEachOther(t *testing.T) {

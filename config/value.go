@@ -45,7 +45,7 @@ func (r raw) shown(key Key) string {
 	}
 }
 
-// Kind is what values of a key look like in a file.
+// Kind is the type of a key's values in a file.
 type Kind uint8
 
 // A list may also be written as one text with commas, and Pairs as name=value with commas.

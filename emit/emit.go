@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// Event is what the outbox gets. AggregateType chooses the topic, AggregateID the key: events of one aggregate keep the
-// order of their commits.
+// Event is one row for the outbox. AggregateType chooses the topic, AggregateID the key: events of one aggregate keep
+// the order of their commits.
 type Event struct {
 	ID            string // a uuid; empty: a new one, in the order of time
 	AggregateType string
@@ -129,8 +129,8 @@ func NewID() string {
 var function string
 
 // SQL creates the function emit in a schema, for an outbox with the columns that `cdc-relay init` gives it; `cdc-relay
-// init --emit` creates it for columns of other names. Whoever
-// runs it owns the function, and needs INSERT on the outbox; the application needs EXECUTE on the function only.
+// init --emit` creates it for columns of other names. The role that
+// runs it owns the function and needs INSERT on the outbox; the application needs only EXECUTE.
 func SQL(schema, outbox string) string {
 	return strings.NewReplacer("{{.Schema}}", quote(schema), "{{.Outbox}}", outbox, "{{.Columns}}",
 		"id, aggregate_type, aggregate_id, event_type, payload, headers").Replace(function)

@@ -67,7 +67,7 @@ const (
 	Dead
 )
 
-// Retry is what happens to an event that fails. The names mean what they mean in the relay's configuration.
+// Retry configures what happens to failed events. The names match the relay's configuration.
 type Retry struct {
 	MaxAttempts    int             // the first one included, then the event is dead; default 5
 	InitialBackoff time.Duration   // doubled with each attempt; default 50 ms
@@ -78,7 +78,8 @@ type Retry struct {
 	OnDead         OnDead          // default Continue
 }
 
-// Config is a consumer's. Name must be set, and Brokers and Topics, or Source; the zero value of the rest is its default.
+// Config is a consumer's. Name must be set, and Brokers and Topics, or Source; the zero value of the rest is its
+// default.
 type Config struct {
 	Name    string // of the consumer: its group in Kafka, and its rows in the inbox
 	Group   string // of Kafka, when it is to be another one than Name

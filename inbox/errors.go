@@ -73,7 +73,7 @@ var errInterrupted = errors.New("interrupted")
 
 var errHandlerTimeout = errors.New("the handler took longer than HandlerTimeout")
 
-// cause is what a failure means for the event.
+// cause classifies a failure of an event.
 type cause uint8
 
 const (

@@ -53,7 +53,7 @@ func (m *Message) Header(name string) (value []byte, there bool) {
 	return value, there
 }
 
-// newMessage is what stands outside headers and value.
+// newMessage returns a message without headers and value.
 func newMessage(r *kgo.Record) *Message {
 	m := &Message{
 		Key: r.Key, Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp, Payload: r.Value,

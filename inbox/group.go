@@ -50,7 +50,7 @@ func (k *kafka) found(ctx context.Context) error {
 	return err
 }
 
-// names are the topics by name: where the client takes them as patterns, those of which it has had partitions.
+// names returns the topics by name; with patterns, the topics whose partitions were assigned so far.
 func (k *kafka) names() []string {
 	if pattern, _ := k.client.OptValue(kgo.ConsumeRegex).(bool); !pattern {
 		return k.c.config.Topics
@@ -169,7 +169,7 @@ func (k *kafka) sole(ctx context.Context) error {
 	return nil
 }
 
-// mark is a consumer's name as it fits into the metadata of an offset, of which a broker takes 4,096 bytes.
+// mark shortens a consumer's name for the metadata of an offset, which a broker limits to 4,096 bytes.
 func mark(name string) string {
 	const most = 1000
 	return name[:min(len(name), most)]

@@ -64,7 +64,7 @@ func (s *session) park(r *run, job lanes.Job) []lanes.Verdict {
 	return []lanes.Verdict{{Decided: len(tasks), Parked: true}}
 }
 
-// failed is what becomes of an event in memory whose handler has failed.
+// failed decides about an event in memory whose handler failed.
 func (s *session) failed(r *run, lane *lanes.Lane, t *task, err error) lanes.Verdict {
 	if r.probe {
 		return lanes.Verdict{Wait: time.Millisecond, Alone: 1, Failed: lanes.Transient}
@@ -335,7 +335,7 @@ func (s *session) settle(
 	return true, nil
 }
 
-// failedParked is what becomes of parked events whose transaction has failed.
+// failedParked decides about parked events whose transaction failed.
 func (s *session) failedParked(
 	r *run, lane *lanes.Lane, due []ledger.Entry, tasks []*task, err error,
 ) lanes.Verdict {

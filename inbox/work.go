@@ -87,7 +87,7 @@ func (s *session) identify(ctx context.Context, m *Message) (ledger.ID, error) {
 // outcome is how a transaction ended.
 type outcome struct {
 	err    error
-	parked map[int]bool // pieces of which another process has parked an event: nothing was done
+	parked map[int]bool // pieces with an event that another process parked: nothing was done
 }
 
 // handle has the effects of a job's events, all in one transaction. If that fails, its lanes go one by one.

@@ -50,7 +50,7 @@ func (b *bed) waitAlarms(r *relay.Relay, want int) {
 	})
 }
 
-// A topic loses records. Breaks it catches: a loss that no one sees after a restart; one that two topics have, of which
+// A topic loses records. Breaks it catches: a loss that no one sees after a restart; one that two topics have, where
 // only the last is kept; one that a person has acknowledged and that is shown on, or comes back. Seen to fail with
 // nothing stored, with one alarm of a kind kept, with what is open not read again, and with the driver's alarms stored
 // at each look.

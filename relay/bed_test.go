@@ -37,7 +37,7 @@ func many(from, n, keys int) string {
 		from+n-1)
 }
 
-// values are what the topics hold, per key in order.
+// values returns the values in the topics, per key in order.
 func (b *bed) values(topics ...string) map[string][]string {
 	b.t.Helper()
 	got := map[string][]string{}

@@ -6,7 +6,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// Resumed is what a request to resume does.
+// Resumed resumes as a request does.
 func (r *Relay) Resumed() { r.term.Load().settler.Resume(time.Time{}) }
 
 // Revisit has the lane looked at, as after a decision about a dead letter of it.

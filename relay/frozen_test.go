@@ -27,8 +27,8 @@ func (b *bed) freezeBroker() (thaw func()) {
 
 // The only broker freezes, and then come events for a topic that this process has not asked for yet. Breaks it
 // catches: a frozen broker taken for a missing topic, so that events are parked that nothing is wrong with; a relay
-// that calls itself ready in the meantime; a log that does not say it, or more than once. Seen to fail with a topic of
-// which nothing was said in trouble of its own and old answers believed, and with the look of the log left out.
+// that calls itself ready in the meantime; a log that does not say it, or more than once. Seen to fail with a topic
+// without an answer taken for one in trouble and old answers believed, and with the look of the log left out.
 func TestEventsForANewTopicWaitForAFrozenBroker(t *testing.T) {
 	harness.Full(t)
 	t.Parallel()

@@ -106,7 +106,7 @@ func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 	})
 }
 
-// Break it catches: a counter that begins with its first event, of which Prometheus sees no increase then; a series of
+// Break it catches: a counter that begins with its first event, so that Prometheus sees no increase; a series of
 // a topic that is none. Seen to fail with no topic known, and with the literals of a template taken for a topic.
 func TestFixedTopicIsCountedFromTheStart(t *testing.T) {
 	for template, want := range map[string]string{"orders": "orders", "outbox.event.{aggregate_type}": "", "": ""} {

@@ -201,7 +201,7 @@ func (b *bed) wantNothingInFlight(r *relay.Relay, parked int) {
 
 // A topic is deleted while its events are on their way, and created again. Breaks it catches: batches that were sent
 // and not answered that stay with the driver, and hold the slot's position and the stop. Seen to fail with batches that
-// are not given back, and with those only of which it is known that they are not written.
+// are not given back, and with only those given back that are known to be unwritten.
 func TestEventsOfADeletedTopicAreParkedUnderLoad(t *testing.T) {
 	harness.Full(t)
 	t.Parallel()

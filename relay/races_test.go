@@ -79,9 +79,9 @@ func TestSlotThatAnotherOneHadMeanwhileIsStreamed(t *testing.T) {
 	}
 }
 
-// A relay dies in a catch-up, the slot is dropped, and whoever makes it again dies before it knows. Break it catches:
-// the next one takes the old list of rows for the new slot's, so that what was committed in between comes late, behind
-// what followed it. Seen to fail with the position of the take-over not looked at.
+// A relay dies in a catch-up, the slot is dropped, and the relay that recreates it dies before it knows. Break it
+// catches: the next one takes the old list of rows for the new slot's, so that what was committed in between comes
+// late, behind what followed it. Seen to fail with the position of the take-over not looked at.
 func TestListOfASlotThatIsGoneIsReadAnew(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

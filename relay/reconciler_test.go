@@ -255,7 +255,7 @@ func TestSweepFindsOldRowsAndNeedsNoIndex(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Break it catches: rows that a partition brings with it, of which the WAL says nothing, and which are as old as they
+// Break it catches: rows that a partition brings with it, which are not in the WAL and are as old as they
 // like. Seen failing without the look for new partitions.
 func TestRowsOfAnAttachedPartitionArePublishedLate(t *testing.T) {
 	harness.Full(t)

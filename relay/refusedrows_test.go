@@ -110,7 +110,7 @@ func numbered(from, n, keys int) string {
 }
 
 // A table of the relay refuses one row. Breaks it catches: a batch that waits forever for one row of it; the row
-// itself that is forgotten, or of which no one says where it is. Seen to fail with refused batches repeated as they
+// itself that is forgotten, or is nowhere to be found. Seen to fail with refused batches repeated as they
 // are.
 func TestRowThatATableRefusesStopsNothingElse(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,7 @@ import (
 // There are three lifetimes, each a type of its own. Nothing is reset: what ends is dropped.
 //
 //   - Relay is the process: made by New, ended by the end of Run. It holds no event.
-//   - term (term.go) is what may be in memory because no other relay has had the slot since. Run makes one after the
+//   - term (term.go) holds what may be in memory because no other relay has had the slot since. Run makes one after the
 //     other.
 //   - session (session.go) is one replication connection. The supervisor of a term makes one after the other.
 //

@@ -15,7 +15,7 @@ func retype(to, using string) string {
 	return fmt.Sprintf("ALTER TABLE outbox_events ALTER payload TYPE %s USING %s;", to, using)
 }
 
-// payloads are what envelopes hold as the payload, in order; all have the key k.
+// payloads returns the payloads of the envelopes, in order; all have the key k.
 func (b *bed) payloads() (got []string) {
 	b.t.Helper()
 	for _, value := range b.values("outbox.event.order")["k"] {

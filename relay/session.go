@@ -73,7 +73,7 @@ type redelivery struct {
 	passing bool         // the token is in what is being sent
 
 	reusedIDs int                 // events that were sent though their ids are recorded: of other events
-	unsure    map[string][]string // of those, by topic, the first ids of which nothing tells what was recorded
+	unsure    map[string][]string // of those, by topic, the first ids whose recorded event is unknown
 }
 
 // transaction is the place in the stream.

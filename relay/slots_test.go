@@ -19,7 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// dropSlot drops the slot under whoever streams from it.
+// dropSlot drops the slot while it is streamed.
 func (b *bed) dropSlot() {
 	b.t.Helper()
 	harness.Eventually(b.t, 30*time.Second, "slot dropped", func(context.Context) string {
@@ -365,7 +365,7 @@ func TestAStandbyKeepsNothingOfItsLastTerm(t *testing.T) {
 	mustStop(t, stopSecond)
 }
 
-// The first relay's connection is cut and both want the slot. Whoever gets it, the other's outcomes must not hurt.
+// The first relay's connection is cut and both want the slot. The loser's outcomes must do no harm.
 // Breaks it catches: two relays that stream, a relay that cannot go on beside the other, loss, disorder, a reconnect
 // that counts as an unclean start.
 func TestTwoRelaysFightForTheSlot(t *testing.T) {

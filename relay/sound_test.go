@@ -81,8 +81,8 @@ func (u *unread) Run(ctx context.Context, _ func() outbox.LSN) error {
 }
 
 // The server ends each stream permanently, the reason stands behind what a start does not read before its catch-up, and
-// the catch-up waits for a transaction. Break it catches: two relays that take the slot from each other in turn for
-// ever, neither of which learns why it loses it. Seen to fail with no session that reads first.
+// the catch-up waits for a transaction. Break it catches: two relays that take the slot from each other
+// forever, and never learn why they lose it. Seen to fail with no session that reads first.
 func TestTwoRelaysLearnWhyTheirStreamEndsUnread(t *testing.T) {
 	harness.Full(t)
 	t.Parallel()

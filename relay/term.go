@@ -35,7 +35,7 @@ const (
 	standbyPoll = 250 * time.Millisecond
 )
 
-// term is what this process may have in memory because no other relay has had the slot since: what is in flight,
+// term holds what this process may have in memory because no other relay has had the slot since: events in flight,
 // parked, diverted or held, and what settles it. Run makes it, whole, by newTerm. It ends with the process, or when
 // another relay turns out to have had the slot, and is dropped then: what was in flight may have been settled by the
 // other one, or parked, or be out of its place by now. Nothing of it is left to be reset, the next one begins from
@@ -62,7 +62,7 @@ type term struct {
 	epoch      int64 // of its last take-over; 0: none
 	tookOverOn int32 // the timeline of that
 	informed   bool  // it knows what the topics hold beyond the journal
-	timeline   int32 // of the server of which it knows that; 0: none
+	timeline   int32 // of the server for which it knows that; 0: none
 	// sent holds the findings of the last recovery scan until redelivery is over; nil: none.
 	sent *recovery.Sent
 

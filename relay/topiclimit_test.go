@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Rows name twice as many topics as limits.topics, none of which exists, beside one that does. Breaks it catches: a
+// Rows name twice as many topics as limits.topics, none existing, beside one that does. Breaks it catches: a
 // topic without a bound; a flood of names that stops the others, by the breaker or by filling what waits; a status that
 // grows with it. Seen to fail without the limit (no dead letter), with these dead letters counted by the breaker (it
 // halts), and with the degradation left out.

@@ -116,7 +116,7 @@ func pinned(c Config) map[string]string {
 		"statement_timeout":    "0",
 		"lock_timeout":         "0",
 		"idle_session_timeout": "0",
-		// a role's setting may hide warnings, some of which end the stream; see takeNotice for why it asks for more
+		// a role's setting may hide warnings, and some of them end the stream; see takeNotice for why it asks for more
 		"client_min_messages": "log",
 	}
 }

@@ -199,7 +199,7 @@ func (e *Engine) reportWhole(t *topic, now time.Time) TroubleReport {
 	return whole
 }
 
-// trouble is whose trouble it is that the topic is not usable. One of which the brokers have said nothing waits for
+// trouble classifies why the topic is not usable. A topic that the brokers have not answered about waits for
 // them.
 func (t *topic) trouble() Trouble {
 	if t.err == nil && len(t.partitions) == 0 {

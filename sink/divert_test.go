@@ -34,7 +34,7 @@ type silentDriver struct{ *sinktest.Broker }
 
 func (silentDriver) Partitions(string) (int, error) { return 0, nil }
 
-// Catches: a topic of which the brokers have said nothing that is called in trouble itself, so that its events are
+// Catches: a topic without an answer of the brokers that is called in trouble itself, so that its events are
 // parked though it is the brokers that are silent. Seen to fail with every topic whose partitions are not known in
 // trouble of its own.
 func TestEngineCallsSilenceTheClusters(t *testing.T) {
@@ -326,7 +326,7 @@ func TestEngineInsertedRecordIsALaneOfItsOwn(t *testing.T) {
 }
 
 // One partition answers for the topic (codes 3 and 29) while another one takes what it gets. Breaks it catches: the
-// whole topic in trouble, so that everything of it is parked (seen to fail so); the topic of which nothing is taken any
+// whole topic in trouble, so that everything of it is parked (seen to fail so); a topic that accepts nothing any
 // more taken for one partition.
 func TestEngineTakesNoTopicForIllThatAnotherPartitionAccepts(t *testing.T) {
 	ill := func(partition int32) bool { return partition == 0 }

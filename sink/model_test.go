@@ -39,7 +39,7 @@ type event struct {
 	handed, writtenTo bool // to the broker and not settled or refused; the broker wrote it
 }
 
-// modelLane is what the submitter knows of a lane.
+// modelLane is the submitter's state of a lane.
 type modelLane struct {
 	topic      string
 	key        []byte // nil: each event is its own lane

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// idIndexes are what bounds the ids of parked events and dead letters. Text can be too long for a btree's entry; a hash
+// idIndexes bound the ids of parked events and dead letters. Text can be too long for a btree's entry; a hash
 // index takes it.
 func (n Names) idIndexes() map[string]string {
 	if n.IDType != "text" {
@@ -55,7 +55,7 @@ func (n Names) fill(text, file string) (string, error) {
 	}
 }
 
-// values are what the files have places for.
+// values are the values of the placeholders in the files.
 func (n Names) values() map[string]string {
 	return map[string]string{
 		".Schema": n.Schema, ".Outbox": n.Outbox, ".OutboxLiteral": n.OutboxLiteral, ".DLQ": n.DLQ, ".View": n.View,

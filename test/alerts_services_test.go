@@ -37,7 +37,7 @@ type expectedAlert struct {
 	Annotations map[string]string `yaml:"exp_annotations"`
 }
 
-// well is what a service without any trouble exports, but for what it published, which is all that there was.
+// well are the metrics of a healthy service that has published every event.
 var well = map[string]string{
 	`cdc_relay_role{service="well", role="active", instance="w"}`:  "1",
 	`cdc_relay_role{service="well", role="standby", instance="w"}`: "0",

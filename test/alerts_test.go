@@ -185,7 +185,7 @@ func wantRunbook(t *testing.T, of, address string) {
 	t.Errorf("%s: runbook_url %q: no such heading", of, address)
 }
 
-// slug is what a forge makes of a heading.
+// slug returns a heading's anchor as forges make it.
 func slug(heading string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

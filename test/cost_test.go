@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// cost is what the relay spends on an event, of what does not depend on how fast the machine is.
+// cost is the relay's cost of an event, independent of the machine's speed.
 type cost struct {
 	allocations float64 // of Go, per event
 	bytes       float64 // that they take, per event

@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// told is what find says of an event.
+// told is find's answer about an event.
 type told struct {
 	ID, State string
 	Published *struct {
@@ -57,8 +57,8 @@ func (a told) place() (at verify.Place, whole bool) {
 	return verify.Place{Topic: p.Topic, Partition: *p.Partition, Offset: *p.Offset}, true
 }
 
-// heldSQL is what the tables hold of events, in the words of told.essence. The queue of a parked event follows from the
-// workload's own count of its aggregate's events.
+// heldSQL selects the state of events in the tables, in the terms of told.essence. The queue of a parked event follows
+// from the workload's own count of its aggregate's events.
 const heldSQL = `SELECT CASE
 	WHEN j.event_id IS NOT NULL THEN 'published'
 	WHEN p.event_id IS NOT NULL THEN 'parked: topic ' || p.topic || ', ' || coalesce(q.before, 0) ||
@@ -237,7 +237,7 @@ func (s *seeker) mixture(t *testing.T, n int) []string {
 // Events are committed at a thousand a second: one of a hundred is poison, one of six has no topic, and rows that are
 // done with are deleted; the relay is killed time and again. In the meantime and afterwards find is asked, of the
 // relay, and by the command without one. Breaks it catches: an event that is told to be where it is not, or as it was
-// before; an offset, a queue or a reason of another event; an id never seen of which something is said. Seen to fail
+// before; an offset, a queue or a reason of another event; an unknown id that find claims to know. Seen to fail
 // with the offset one too high, with the journal not looked at, and with the queue of a parked event looked for in all
 // topics.
 func TestFindSaysOfEachEventWhatTopicsAndTablesHold(t *testing.T) {

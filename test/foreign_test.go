@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// walsender is what the relay says that the server's side of the stream is at; no state when it cannot tell.
+// walsender is the state of the server's side of the stream by the relay; no state if unknown.
 type walsender struct {
 	State  string
 	Behind int64   `json:"behind_bytes"`

@@ -11,7 +11,7 @@ type room struct {
 	tests    []string // of this module, by its tests in addition
 }
 
-// storeWords is what each room of store may know of this module.
+// storeWords are the packages of this module that each package of store may import.
 var storeWords = []string{"internal/outbox", "internal/store/internal/record", "internal/store/internal/db"}
 
 // house is every folder with Go code, from the words at the bottom to the command at the top. Siblings do not know each

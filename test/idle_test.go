@@ -67,7 +67,7 @@ func TestIdleSystemStaysIdle(t *testing.T) {
 	}
 }
 
-// cpuTime is what a process has used so far, from /proc/<pid>/stat (proc(5)), in ticks of 10 ms.
+// cpuTime returns a process's CPU time so far, from /proc/<pid>/stat (proc(5)), in ticks of 10 ms.
 func cpuTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

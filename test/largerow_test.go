@@ -63,7 +63,7 @@ func TestRunbookLeadsPastARowTooLargeToPrint(t *testing.T) {
 	}
 }
 
-// reason is what the relay's log gives as the reason of its halt.
+// reason returns the reason of the halt from the relay's log.
 func reason(t *testing.T, s *scenario) string {
 	t.Helper()
 	_, rest, _ := strings.Cut(s.relay.Log(t), `"code":"unreadable","reason":"`)

@@ -18,7 +18,7 @@ var (
 	codeBlock    = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 )
 
-// anchor is what a heading is called in links, as the usual forges make it.
+// anchor returns a heading's name in links, as the usual forges make it.
 func anchor(title string) string {
 	var name strings.Builder
 	for _, r := range strings.ToLower(title) {

@@ -35,7 +35,7 @@ func diedOn(t *testing.T, pg *harness.PG) *scenario {
 	return s
 }
 
-// decided makes two dead letters, of which a person discards one, and fixes both rows, so that either can be published
+// decided makes two dead letters, discards one as a person does, and fixes both rows, so that either can be published
 // if it is revived. Neither is in the truth.
 func (s *scenario) decided(t *testing.T) {
 	t.Helper()

@@ -68,7 +68,7 @@ func apt(t *testing.T, args ...string) string {
 		args...)...)
 }
 
-// unit is what the installed unit says under a key, one string per line that has it.
+// unit returns the values of a key in the installed unit, one string per line.
 func unit(t *testing.T, key string) (values []string) {
 	t.Helper()
 	text, err := os.ReadFile(packagedUnit)

@@ -12,7 +12,7 @@ import (
 
 const dashboardFile = "../deploy/grafana/dashboards/cdc-relay.json"
 
-// panel is what Grafana would show in one place of the dashboard.
+// panel is one panel of the dashboard.
 type panel struct {
 	Title   string          `json:"title"`
 	Type    string          `json:"type"`
@@ -26,7 +26,7 @@ type panel struct {
 	} `json:"targets"`
 }
 
-// ofAll takes the place of what Grafana fills in: all services, and a window of a few scrapes, of which the harness
+// ofAll replaces Grafana's variables: all services, and a window of a few scrapes; the harness
 // makes five a second.
 var ofAll = strings.NewReplacer("$service", ".*", "$__rate_interval", "4s")
 

@@ -13,14 +13,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// spent is what it took until every row says what became of its event.
+// spent is the cost until every row shows the outcome of its event.
 type spent struct {
 	postgres, relay time.Duration // CPU
 	statements      int
 	wal             int
 }
 
-// Rows of which none, or one of a hundred each, is refused permanently or tried again, are relayed with and without
+// Rows without failures, and rows with 1 % refused and 1 % retried, are relayed with and without
 // outbox.dead_set and retry_set, in turns. It prints what that costs; docs/benchmarks.md has the figures. Breaks it
 // catches: failures looked for so often, or in so many rows, that the marks cost more although nothing fails; a row
 // that does not say what became of its event. Seen to fail with the rows of dead letters not shown.
@@ -145,7 +145,7 @@ func (s *scenario) looks(t *testing.T, condition string) {
 		" THEN '' ELSE 'not yet' END AS looked"))
 }
 
-// serverCPU is what a Postgres server has used so far: its postmaster, what it has waited for, and what lives.
+// serverCPU returns the CPU time of a Postgres server so far: its postmaster, ended children and living ones.
 func serverCPU(t *testing.T, postmaster int) (sum time.Duration) {
 	t.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", postmaster))

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// workerTables are what a polling worker looks for rows by, and what it notes for the judge.
+// workerTables are a polling worker's index, and its notes for the judge.
 const workerTables = `CREATE INDEX outbox_unpublished ON outbox_events (seq) WHERE published_at IS NULL;
 	CREATE TABLE worker_journal (event_id uuid, topic text, partition int, "offset" bigint)`
 
@@ -23,7 +23,7 @@ const (
 	workerInterval = 20 * time.Millisecond
 )
 
-// worker is what many run before they have a relay: rows that are not published are locked, sent and marked, in one
+// worker is a usual polling worker: unpublished rows are locked, sent and marked, in one
 // transaction.
 type worker struct {
 	stop chan struct{}

@@ -112,7 +112,7 @@ func (l *demoLoad) insert(ctx context.Context, conn *pgx.Conn, first, count int)
 	})
 }
 
-// arrival is what the consumer received, by any broker.
+// arrival is an event as the consumer received it, from any broker.
 type arrival struct {
 	id, created, key string
 	value            []byte

@@ -101,7 +101,7 @@ func demoTopics() (topics []string) {
 	return topics
 }
 
-// demoConfig is what the user set, on the demo's own servers and topics.
+// demoConfig is the user's configuration with the demo's own servers and topics.
 func demoConfig(cfg config.Config, servers demo.Addresses) config.Config {
 	servers.Configure(&cfg)
 	cfg.Outbox, cfg.Message, cfg.OnHalt = config.Default().Outbox, config.Default().Message, config.OnHaltExit

@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// alarmsCommand is what topics lost or moved.
+// alarmsCommand lists and acknowledges alarms.
 func alarmsCommand() *cobra.Command {
 	return cli.Group("alarms", "What topics lost or moved: list, acknowledge.",
 		`An alarm says that a topic lost records, was created again, or got more partitions.

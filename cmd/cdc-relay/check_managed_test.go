@@ -12,7 +12,7 @@ import (
 // A service is known by its own role. The owner of the outbox is no superuser, as there; what lets a role stream is the
 // attribute, because plain Postgres has no role that stands for it. Breaks it catches: a statement that the service
 // refuses, such as ALTER SYSTEM. Seen to fail with the statements of plain Postgres, and with "28000" of a missing role
-// taken for a missing right. init says the same where the right to stream is what it lacks, for itself or for the role
+// taken for a missing right. init says the same if the right to stream is missing, for itself or for the role
 // that --roles makes: seen to fail with its error left as it is, and with either of the two.
 func TestCheckNamesTheServicesOwnStatement(t *testing.T) {
 	t.Parallel()

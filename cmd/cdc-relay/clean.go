@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// cleaner deletes what is older than its retention, step by step, until nothing more is due: what a running relay does a
-// little at a time.
+// cleaner deletes what is older than its retention, step by step, until nothing more is due: what a running relay does
+// a little at a time.
 type cleaner struct {
 	store *store.Store
 	batch int           // rows of one transaction, about
@@ -18,7 +18,7 @@ type cleaner struct {
 	tell  func(string)  // is shown how far it is, an empty line at the end
 }
 
-// retentions are what the configuration keeps.
+// retentions returns the configured retentions.
 func retentions(c config.Config) (outbox, journal, dead time.Duration) {
 	return time.Duration(c.Outbox.Retention), time.Duration(c.Journal.Retention), time.Duration(c.DLQ.Retention)
 }

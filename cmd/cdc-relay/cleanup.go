@@ -35,7 +35,7 @@ Examples:
 	return cmd
 }
 
-// cleaned is what was deleted or, in a dry run, could be at most.
+// cleaned counts deleted rows or, in a dry run, the most that could be deleted.
 type cleaned struct {
 	DryRun  bool     `json:"dry_run"`
 	Outbox  int64    `json:"outbox_rows"`

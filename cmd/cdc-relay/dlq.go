@@ -19,7 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// dlqCommand is what can be done about dead letters.
+// dlqCommand groups the commands for dead letters.
 func dlqCommand() *cobra.Command {
 	return cli.Group("dlq", "Dead letters: list, reasons, show, replay, edit, discard.",
 		`Events that could not be published are kept as dead letters, with payload and reason.

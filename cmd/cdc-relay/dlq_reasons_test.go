@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Break it catches: a flood of which a person sees rows, and cannot act on its group. Seen to fail with --code left out
+// Break it catches: a flood whose rows a person sees but cannot act on as a group. Seen to fail with --code left out
 // of the filter.
 func TestDeadLettersAreGroupedByReason(t *testing.T) {
 	t.Parallel()

@@ -111,7 +111,7 @@ func understood(args []string) error {
 
 func understoodExactly(args []string) error { return program().Parse(args) }
 
-// helpOf is what --help prints for a command.
+// helpOf returns the output of --help for a command.
 func helpOf(t *testing.T, command string) string {
 	t.Helper()
 	var out, errs bytes.Buffer

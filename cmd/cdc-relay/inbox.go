@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/web/consumers"
 )
 
-// inboxCommand is what can be done about events that consumers hold back.
+// inboxCommand groups the commands for events that consumers hold back.
 func inboxCommand() *cobra.Command {
 	return cli.Group("inbox", "What consumers parked or gave up: list, show, replay, discard.",
 		`A consumer that uses the inbox parks an event that fails, with those of its key behind it, and gives it up

@@ -79,7 +79,7 @@ func TestHeldEventsByCommand(t *testing.T) {
 	}
 }
 
-// states are how many events are of which state.
+// states counts the events per state.
 func states(t *testing.T, pg *harness.PG) string {
 	t.Helper()
 	return pg.Query(t, `SELECT (SELECT count(*) FROM inbox.inbox_event WHERE state = 0) || ' ' ||

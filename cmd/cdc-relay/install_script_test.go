@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// published is what a server of releases answers, by path; latest is version 1.2.3.
+// published holds the answers of a release server by path; latest is version 1.2.3.
 type published map[string][]byte
 
 const publishedArchive = "/download/v1.2.3/cdc-relay_1.2.3_linux_amd64.tar.gz"

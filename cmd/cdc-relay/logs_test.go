@@ -59,8 +59,8 @@ func startUnread(t *testing.T, s services, stdout, stderr *os.File, args ...stri
 	return r
 }
 
-// Each row is what can become of the reader of a log, and a signal after it. Breaks it catches: events, probes or a
-// stop that wait for whoever reads the log; a relay that dies of a reader that went away, or of a terminal that was
+// Each row has a fate of the log's reader, and a signal after it. Breaks it catches: events, probes or a
+// stop that wait for the reader of the log; a relay that dies of a reader that went away, or of a terminal that was
 // closed; a drop that is not counted. Seen to fail with a logger that writes to standard error itself: nothing was
 // journaled in the first two rows, the third died of SIGPIPE, and the last ended as killed by SIGHUP.
 func TestRunDependsOnNoReaderOfItsLog(t *testing.T) {

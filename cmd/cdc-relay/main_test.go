@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// outcome is what a command left behind.
+// outcome holds a command's output and exit code.
 type outcome struct {
 	code        int
 	out, errors string
@@ -116,7 +116,7 @@ func newServices(t *testing.T, topics map[string]int32) services {
 	}}
 }
 
-// variable is what the environment of the command has for a name.
+// variable returns the command's environment variable of that name.
 func (s services) variable(name string) string {
 	for _, pair := range s.environ {
 		if value, found := strings.CutPrefix(pair, name+"="); found {

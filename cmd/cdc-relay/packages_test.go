@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// maintained is what a maintainer script of the packages asked the system for, each call a line, on a machine where
+// maintained returns the calls that a maintainer script of the packages makes, one per line, on a machine where
 // systemd runs or not, and there is the user of the relay or not.
 func maintained(t *testing.T, script string, systemd, user bool, args ...string) (calls []string, said string) {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// parkedCommand is what can be seen of parked events.
+// parkedCommand groups the commands that list parked events.
 func parkedCommand() *cobra.Command {
 	return cli.Group("parked", "Parked events: list.",
 		`Events that cannot be sent now wait in a table, in order.
@@ -69,7 +69,7 @@ func nextOf(k *store.ParkedKey, now time.Time) string {
 	return "in " + cli.Ago(now, *k.NextRetryAt)
 }
 
-// retryCommand is what can be done about parked events.
+// retryCommand groups the commands that retry parked events.
 func retryCommand() *cobra.Command {
 	return cli.Group("retry", "Parked events: retry now.",
 		`The relay retries each parked event when it is due; this makes events due now.

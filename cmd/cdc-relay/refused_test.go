@@ -96,7 +96,7 @@ func TestSchemasAreProblemsOfTheConfiguration(t *testing.T) {
 	}
 }
 
-// Whoever reads the schema first finds one that is right, and puts a wrong one in its place. Breaks it catches: a start
+// The first reader of the schema finds a valid one, and replaces it by an invalid one. Breaks it catches: a start
 // that reads and compiles the schemas twice, which takes time and may find others. Seen to fail with what the
 // configuration compiled not handed to the relay.
 func TestSchemasAreReadOnceAtAStart(t *testing.T) {

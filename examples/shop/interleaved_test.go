@@ -93,7 +93,7 @@ type report struct {
 	Last  []struct{ Event, Before string }
 }
 
-// interleaved is what the relay's status says once it has received so many events.
+// interleaved returns the relay's report once it has received so many events.
 func interleaved(t *testing.T, relay *harness.Relay, events int) (found report) {
 	t.Helper()
 	harness.Eventually(t, time.Minute, "the relay has received the events", func(ctx context.Context) string {

@@ -5,8 +5,8 @@
 //	c, err := inbox.New(pool, inbox.Config{Name: "billing", Source: natsinbox.Subjects(nc, "outbox.event.order")})
 //
 // A subject is read in the order of its stream by one process at a time, from the position in the database: the server
-// keeps no consumer for it but a short-lived one. So the stream has to keep what was read: retention limits. It does not
-// take wildcards.
+// keeps no consumer for it but a short-lived one. So the stream has to keep what was read: retention limits. It does
+// not take wildcards.
 package nats
 
 import (

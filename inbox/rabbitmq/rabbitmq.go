@@ -5,9 +5,9 @@
 //	c, err := inbox.New(pool, inbox.Config{Name: "billing", Source: rabbitmq.Queues(dial, "billing")})
 //
 // A queue has one process that reads it, and a message leaves it when its event is decided: done, parked or dead. So
-// what a restored database lacks does not come again. Declare a quorum queue with x-single-active-consumer, or a process
-// that freezes just before it begins to read may disturb the order of keys. A stream is read like a topic, from the
-// position in the database.
+// what a restored database lacks does not come again. Declare a quorum queue with x-single-active-consumer, or a
+// process that freezes just before it begins to read may disturb the order of keys. A stream is read like a topic, from
+// the position in the database.
 package rabbitmq
 
 import (

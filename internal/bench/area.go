@@ -63,7 +63,7 @@ func (o Options) newArea(ctx context.Context) (*area, error) {
 	return b, nil
 }
 
-// configure is what the user set, on the area's own table, slot and topic.
+// configure returns the user's configuration with the area's own table, slot and topic.
 func (b *area) configure(cfg config.Config) config.Config {
 	defaults := config.Default()
 	after := cfg.Outbox.AfterPublish

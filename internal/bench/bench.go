@@ -41,7 +41,7 @@ func RowsPerTransaction(scenario string, events int) int {
 	return 100
 }
 
-// Options are what Run measures, and on what.
+// Options choose what Run measures, and where.
 type Options struct {
 	Config  config.Config // the servers; table, slot, publication and topic are those of each run
 	Logger  zerolog.Logger
@@ -61,7 +61,7 @@ type Options struct {
 	Done func(Scenario)           // is told each scenario's outcome; nil: no one is
 }
 
-// Report is what was found out.
+// Report holds the results.
 type Report struct {
 	Started   time.Time  `json:"started_at"`
 	Version   string     `json:"version"`
@@ -79,7 +79,7 @@ type Scenario struct {
 	Runs  []Outcome `json:"runs"`
 }
 
-// Outcome is what came of one run. What a scenario does not measure is 0.
+// Outcome is the result of one run. Values that a scenario does not measure are 0.
 type Outcome struct {
 	Events     int     `json:"events"`
 	Rate       float64 `json:"events_per_second"`

@@ -13,7 +13,7 @@ type Load struct {
 	Headers                bool // two strings in the headers column, as tracing has them; false: the column is not set
 }
 
-// payloadFrame is what a payload has besides its filler, about.
+// payloadFrame is the approximate size of a payload without its filler.
 const payloadFrame = 100
 
 // SQL is one statement that writes and commits the rows inside the server, or each single row would cost a round trip.

@@ -88,7 +88,7 @@ func BullMQ(cfg config.Config, log zerolog.Logger) (*bullmq.Driver, error) {
 	})
 }
 
-// jobOptions are what workers are told of each job.
+// jobOptions returns the options of each job.
 func jobOptions(b config.BullMQ) (bullmq.Options, error) {
 	keep := func(r config.Remove) bullmq.Keep {
 		return bullmq.Keep{Remove: r.Enabled, Count: r.Count, Age: r.Age.Std()}

@@ -128,7 +128,7 @@ func hooks(log zerolog.Logger) kafka.Hooks {
 	}
 }
 
-// Topics are what a topic template can become, as far as it is known without a row.
+// Topics are the possible results of a topic template, as far as known without a row.
 type Topics struct {
 	Exact  string // the only topic; empty when the template has columns
 	Prefix string // what all topics begin with

@@ -27,7 +27,7 @@ const (
 // what it had acknowledged.
 var ErrWentBack = errors.New("the log ends before its last acknowledged entry")
 
-// Log is what is known of one log's end.
+// Log tracks the end of one log.
 //
 // Invariants:
 //
@@ -42,7 +42,7 @@ type Log struct {
 	// WentBack is told when the log's end went back. It is set before the first use and must be quick.
 	WentBack func(was, is int64)
 
-	turn chan struct{} // holds a token while no one works on the log; whoever took it owns the rest
+	turn chan struct{} // holds a token while no one works on the log; its taker owns the rest
 
 	end   int64
 	safe  int64     // up to where the log is kept; of a Keeper only
@@ -54,7 +54,7 @@ type Log struct {
 	order  []Mark           // of strays, oldest first; may name what was claimed
 }
 
-// NewLog makes a log of which nothing is known.
+// NewLog returns a log whose end is unknown.
 func NewLog() *Log {
 	l := &Log{turn: make(chan struct{}, 1), strays: make(map[Mark][]int64)}
 	l.turn <- struct{}{}

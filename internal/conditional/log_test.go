@@ -237,7 +237,7 @@ func play(t *testing.T, seed uint64) {
 func takeOver(m *memory) *relay {
 	r := &relay{log: conditional.NewLog(), said: map[int]int64{}}
 	known, deferred := len(m.entries), m.chance(0.3)
-	if !deferred || m.chance(0.3) { // the log may be that of several topics, one of which was read
+	if !deferred || m.chance(0.3) { // several topics may share the log, and one of them was read
 		if err := r.log.Start(context.Background(), int64(known)); err != nil {
 			panic(err)
 		}

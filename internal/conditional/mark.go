@@ -7,8 +7,8 @@ import (
 	"hash"
 )
 
-// Mark identifies a record by its content: equal for the same event, whoever sent it. The zero mark is that of what no
-// relay has written: it lacks the header x-outbox-source, which each record of an event has.
+// Mark identifies a record by its content: equal for the same event, whichever relay sent it. The zero mark is for
+// records that no relay wrote: they lack the header x-outbox-source.
 type Mark [16]byte
 
 // Digest makes a [Mark] of a record's parts, in the order in which they are added. Marks of this form are stored in the
@@ -39,7 +39,7 @@ func (d *Digest) AddHeader(name string, value []byte) {
 	switch name {
 	case "x-outbox-position", "x-outbox-epoch", "x-outbox-retry", "x-outbox-late":
 		return
-	case "x-outbox-source": // <system id>/<timeline>/<source>, of which the last is drawn by lot
+	case "x-outbox-source": // <system id>/<timeline>/<source>; the source is random
 		value = value[bytes.LastIndexByte(value, '/')+1:]
 		d.ours = true
 	}

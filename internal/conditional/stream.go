@@ -12,7 +12,7 @@ type Found struct {
 	Mark   Mark
 }
 
-// Answer is what came of an append.
+// Answer is the result of an append.
 type Answer struct {
 	// Offsets are those of the records that are written for certain: the front of what was to be appended.
 	Offsets []int64

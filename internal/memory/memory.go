@@ -1,4 +1,4 @@
-// Package memory is what the bytes of an event in flight are kept in: small memory that its delivery keeps from event
+// Package memory holds the bytes of in-flight events: small memory that a delivery keeps from event
 // to event, or large memory that is lent to it until its outcome is recorded. Neither makes garbage.
 //
 // Tested in memory_test.go; the poison, which only a race build has, by running the relay's tests with it.
@@ -77,7 +77,7 @@ func (m *Memory) giveBack() {
 	m.lent = nil
 }
 
-// classOf is the place in spare of blocks with room for size bytes, of which there are more than Own, and the room that
+// classOf returns the index in spare of blocks for size bytes, more than Own, and the room that
 // they have: an Own, doubled, and a quarter of it or two or three more.
 func classOf(size int) (class, full int) {
 	doubled := bits.Len(uint(size-1)) - 1 // size is above 1 << doubled, and at most twice that

@@ -2,7 +2,7 @@
 
 package memory
 
-// poison overwrites what no one may read any more, so that whoever does is seen in the tests.
+// poison overwrites memory that must not be read any more, so that tests notice a reader.
 func poison(b []byte) {
 	for i := range b {
 		b[i] = 0xdb

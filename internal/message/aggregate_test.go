@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// composedFrom is an encoder for a table in which the aggregate is composed of columns: of tenant and order_id, of
-// which the decoder makes e.Extra[1] and [0].
+// composedFrom is an encoder for a table whose aggregate is composed of the columns tenant and order_id, which
+// the decoder puts into e.Extra[1] and [0].
 func composedFrom(t testing.TB, change func(*config.Config)) *routed {
 	t.Helper()
 	r := newRouted(t, func(c *config.Config) {
@@ -26,8 +26,8 @@ func composedFrom(t testing.TB, change func(*config.Config)) *routed {
 	return r
 }
 
-// Breaks it catches: a composed aggregate that is not in the key, the topic, the headers or the event, which is what
-// dead letters and parked events are written from; one of nothing that becomes a lane of all such events; one that is
+// Breaks it catches: a composed aggregate that is not in the key, the topic, the headers or the event, from which
+// dead letters and parked events are written; an empty one that becomes a lane of all such events; one that is
 // composed again of a row that has it already. Seen to fail with each of the three.
 func TestAggregatesAreComposedOfColumns(t *testing.T) {
 	for _, c := range []struct {

@@ -15,7 +15,7 @@ const (
 	maxReasonHeader  = 4 << 10 // bytes
 )
 
-// Dead is a dead letter of which a copy is made.
+// Dead is a dead letter to copy.
 type Dead struct {
 	Event    *outbox.Event
 	Record   *sink.Record // the event's message, as far as it could be made

@@ -53,7 +53,7 @@ type addedHeader struct {
 	name   string
 }
 
-// Hooks are what an encoder asks and tells.
+// Hooks are the callbacks of an encoder.
 type Hooks struct {
 	Shadowed func() // called for each header of a row that the relay's own replaces
 	// Misfit gives why a payload does not fit what is expected of its event type, "" if it does. nil: nothing is.
@@ -129,13 +129,13 @@ func (x *Encoder) Begin(source string, epoch int64) {
 	x.source, x.epoch = []byte(source), fmt.Append(nil, epoch)
 }
 
-// Source is what Begin has set.
+// Source returns the source set by Begin.
 func (x *Encoder) Source() string { return string(x.source) }
 
 // At sets the time at which the next events are published.
 func (x *Encoder) At(now time.Time) { x.now = now }
 
-// Now is what At has set.
+// Now returns the time set by At.
 func (x *Encoder) Now() time.Time { return x.now }
 
 // StampsCreatedAt reports whether the timestamp of a record is its event's created_at, and not the time of publishing.
@@ -147,7 +147,7 @@ func (x *Encoder) TailHeaders() [sink.TailHeaders]string {
 	return [sink.TailHeaders]string{x.names[fieldID], sourceHeader, errorClassHeader, positionHeader, lateHeader}
 }
 
-// Marks are what a message tells of its event beyond the row.
+// Marks are the facts about an event that its row does not have.
 type Marks struct {
 	Attempts int  // spent so far by a parked event; more than 0: x-outbox-retry
 	Replay   bool // it was a dead letter: x-outbox-replay
@@ -233,9 +233,9 @@ func (x *Encoder) parseCreated(text []byte) (time.Time, error) {
 // and its share of what else goes with a full window, such as buffers and holes between objects, as measured.
 const Overhead = 1000
 
-// Cost is what an event that holds so many bytes takes of the window: as much again as it holds is for its copy in a
-// request and for garbage that is not collected yet. So the window is what the events add to the process, not just
-// what is alive.
+// Cost returns how much of the window an event of that size takes: the same again for its copy in a
+// request and for uncollected garbage. So the window counts what events add to the process, not just
+// live memory.
 func Cost(held int) int { return 2 * (Overhead + held) }
 
 func permanent(code, text string) *sink.Reason {

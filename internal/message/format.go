@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// format is what message.format makes of an event: the value, and the names and constants of its headers. In every
+// format implements a message.format: the value, and the names and constants of its headers. In every
 // format SQL NULL is a tombstone: a consumer, and a compacted topic, can tell "deleted" by the value alone.
 type format struct {
 	name    string      // config.FormatPlain, …
@@ -22,7 +22,7 @@ type format struct {
 	source, contentType []byte // CloudEvents: values of ce_source and content-type
 }
 
-// payloadForm is what the bytes of the payload column are.
+// payloadForm classifies the bytes of the payload column.
 type payloadForm uint8
 
 const (

@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// The examples in the documentation are what the encoder makes of one row. Break it catches: a message that changed and
+// The encoder produces the examples in the documentation from one row. Break it catches: a message that changed and
 // whose documentation did not. Seen to fail with the row's headers left out.
 func TestDocumentedMessagesAreTheEncodersOwn(t *testing.T) {
 	const path = "../../docs/messages.md"

@@ -26,7 +26,7 @@ type Names struct {
 	full  bool     // a topic was refused
 }
 
-// standing is what is known of a name.
+// standing classifies a name.
 type standing uint8
 
 const (

@@ -8,8 +8,8 @@ import (
 // mostPlain bounds the pairs of an object that plainObject reads, and with them what is kept for the next one.
 const mostPlain = 64
 
-// plainObject appends the names and values of a JSON object of strings in turns, without copying them, which is what
-// nearly every headers column holds. False: encoding/json is to read it, and to say what is wrong with it, if anything
+// plainObject appends the alternating names and values of a JSON object of strings, without copying; nearly every
+// headers column holds one. False: encoding/json must read it, and report what is wrong with it, if anything
 // is: it is no such object, has more than mostPlain pairs, or strings that do not stand for themselves.
 func plainObject(pairs [][]byte, text []byte) ([][]byte, bool) {
 	rest, is := after('{', text)
@@ -63,7 +63,7 @@ func plainString(text []byte) (s, rest []byte, is bool) {
 	return s, text[end+1:], ascii || utf8.Valid(s)
 }
 
-// after is what follows the byte in the text, before which there may be JSON's white space.
+// after returns the text behind the byte, which JSON white space may precede.
 func after(b byte, text []byte) (rest []byte, is bool) {
 	text = skipBlanks(text)
 	if len(text) == 0 || text[0] != b {

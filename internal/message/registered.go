@@ -35,7 +35,7 @@ type Registry interface {
 	Close()
 }
 
-// registered is what the formats have that need a registry.
+// registered is shared by the formats that need a registry.
 type registered struct {
 	on              bool
 	subject, record template

@@ -106,7 +106,7 @@ func Columns(c config.Config) outbox.Columns {
 	return cols
 }
 
-// namedField is what a name in a template stands for. An aggregate's field is known even where the table has no column
+// namedField resolves a name of a template. An aggregate's field is known even where the table has no column
 // for it: then it is composed, or NULL.
 func namedField(name string, cols outbox.Columns) (field, bool) {
 	switch name {
@@ -118,7 +118,7 @@ func namedField(name string, cols outbox.Columns) (field, bool) {
 	return composedField(name, cols)
 }
 
-// copyField is what a name stands for in dlq.topic.
+// copyField resolves a name of dlq.topic.
 func copyField(name string, cols outbox.Columns) (field, bool) {
 	if name == config.EventTopic {
 		return fieldTopic, true
@@ -126,7 +126,7 @@ func copyField(name string, cols outbox.Columns) (field, bool) {
 	return namedField(name, cols)
 }
 
-// composedField is what a name stands for in the template that an aggregate's field is composed by: never that field.
+// composedField resolves a name of the template that composes an aggregate's field: never that field itself.
 func composedField(name string, cols outbox.Columns) (field, bool) {
 	logical := []string{"id", "", "", "event_type", "created_at", "payload", "headers"}
 	actual := []string{

@@ -13,7 +13,7 @@ import (
 // topicsCached bounds the cache of rendered topics: event data chooses them.
 const topicsCached = 10_000
 
-// topics is what an encoder knows of the topics that events choose.
+// topics tracks the topics that events choose.
 type topics struct {
 	copies    template                // dlq.topic
 	forCopies func(topic string) bool // only copies of dead letters go there

@@ -16,7 +16,7 @@ import (
 // redirections is how often a command is sent on to where a node points to (MOVED, ASK).
 const redirections = 4
 
-// newCluster makes a client of a cluster, of which the URL names some nodes. It knows which node has which slot,
+// newCluster returns a client of a cluster; the URL names some of its nodes. It tracks which node has which slot,
 // follows where nodes point to, and repeats nothing by itself.
 func newCluster(c Config, one *redis.Options) (*redis.ClusterClient, error) {
 	options := &redis.ClusterOptions{

@@ -31,10 +31,10 @@ var refusals = map[string]sink.Trouble{
 	"CROSSSLOT":   sink.ConfigurationTrouble,
 }
 
-// noCluster is what a server answers that is none of a cluster.
+// noCluster is the answer of a server outside of a cluster.
 const noCluster = "cluster support disabled"
 
-// deniedInScript is what a script answers whose user may not run a command that it calls.
+// deniedInScript is the answer of a script whose user may not run a command in it.
 const deniedInScript = "The user executing the script can't"
 
 // refusal is the word by which Redis refused, and whose trouble it is.
@@ -84,8 +84,8 @@ func (t *trouble) Error() string         { return t.err.Error() }
 func (t *trouble) Unwrap() error         { return t.err }
 func (t *trouble) Trouble() sink.Trouble { return t.kind }
 
-// Passing marks what is wrong for a moment only, and that no server answers at all. An answer about the key is neither,
-// nor is what a person must see to at the key. In a cluster the other nodes may answer while this one does not.
+// Passing marks temporary errors, and the lack of any answer. An answer about the key is neither,
+// nor an error that a person must fix at the key. In a cluster the other nodes may answer while this one does not.
 func Passing(err error) error {
 	switch sink.TroubleOf(err, sink.ClusterTrouble) {
 	case sink.TopicTrouble:

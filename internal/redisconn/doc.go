@@ -1,4 +1,4 @@
-// Package redisconn is what the drivers on Redis share: a client that repeats nothing by itself, of one server, of the
+// Package redisconn is shared by the drivers on Redis: a client without retries of its own, of one server, of the
 // master that Sentinels name, or of a cluster, whose redirections it follows; whose trouble an answer is, whether the
 // server answers at all, and how durable it is.
 //

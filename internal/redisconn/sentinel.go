@@ -37,7 +37,7 @@ type sentinels struct {
 	open  map[*connection]string // to which address; guarded by mu
 }
 
-// connection takes itself out of the list. It stays a TCP connection, of which the client can tell whether it is dead.
+// connection takes itself out of the list. It stays a TCP connection, so the client can tell whether it is dead.
 type connection struct {
 	*net.TCPConn
 	closed func()

@@ -314,7 +314,7 @@ func (b *breaker) close(ctx context.Context, why closing) {
 	close(*shut)
 }
 
-// breakerWord is what the breaker tells the loop: to try one event that waits for the breaker again, or all of them.
+// breakerWord is the breaker's message to the loop: retry one event that waits for it, or all of them.
 type breakerWord struct{ probe, pardon bool }
 
 func (b *breaker) tellLoop(ctx context.Context, w breakerWord) {

@@ -95,7 +95,7 @@ func (c *copies) result(copied *Delivery) {
 	c.loop.dead.ready = append(c.loop.dead.ready, d)
 }
 
-// copyWrite is what a copy is among the writes that can fail.
+// copyWrite names the copy among the writes that can fail.
 const copyWrite = "dead_letter_copy"
 
 // refused says why a copy is not taken for now: until it is, no further event becomes a dead letter.
@@ -106,7 +106,7 @@ func (c *copies) refused(rec *sink.Record) {
 	}
 }
 
-// none lets a dead letter go on of which no topic takes a copy.
+// none continues with a dead letter whose copy no topic accepts.
 func (c *copies) none(d *Delivery, topic string, why *sink.Reason) {
 	c.loop.settler.log.Warn().Str("topic", topic).Str("code", why.Code).Str("reason", why.Text).
 		Str("position", d.Event.Position.String()).

@@ -43,13 +43,13 @@ type Delivery struct {
 	admitted   bool            // in flight, not terminal
 }
 
-// Start is what times of deliveries are counted from: a duration is a third of a time.Time.
+// Start is the origin of the times of deliveries: a duration is a third of a time.Time.
 var Start = time.Now()
 
 // SinceStart is the time, by the clock that is never set.
 func SinceStart(at time.Time) time.Duration { return at.Sub(Start) }
 
-// deadMark is what is known of an event that becomes a dead letter, or of the copy of one. Few do, so it is not in
+// deadMark describes an event that becomes a dead letter, or its copy. Few do, so it is not in
 // every delivery.
 type deadMark struct {
 	probe    bool // tried again to see whether the breaker may close
@@ -113,7 +113,7 @@ func newRegistry() *Registry {
 	return g
 }
 
-// Take appends free deliveries, at least one, to into. Whoever takes more than it needs may keep them or drop them.
+// Take appends free deliveries, at least one, to into. The caller may keep or drop what it does not need.
 func (g *Registry) Take(into []*Delivery) []*Delivery {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -57,7 +57,7 @@ func (s *Settler) diverter(ctx context.Context) {
 	}
 }
 
-// wakeWell brings back what is parked for topics of which nothing is diverted any more: because it is well, or
+// wakeWell retries the parked events of topics that are no longer diverted: because they recovered, or
 // because the partition is gone.
 func (s *Settler) wakeWell() {
 	for _, topic := range s.TroubledTopics() {
@@ -134,7 +134,7 @@ func (s *Settler) TroubleOf(topic string) *sink.Reason {
 	return why
 }
 
-// TroubledTopics lists the topics of which something is diverted.
+// TroubledTopics lists the topics with diverted events.
 func (s *Settler) TroubledTopics() (topics []string) {
 	s.diverted.Range(func(topic, _ any) bool {
 		topics = append(topics, topic.(string))

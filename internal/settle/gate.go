@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// gate pauses the dispatcher while a lane is handed back to it; it is open unless a lane has paused it. Its zero value is open, and any goroutine may use it.
+// gate pauses the dispatcher while a lane is handed back to it; it is open unless a lane has paused it. Its zero value
+// is open, and any goroutine may use it.
 type gate struct {
 	mu     sync.Mutex
 	names  map[string]struct{} // lanes for which it is paused; guarded by mu

@@ -48,7 +48,7 @@ func (b *parkingBench) due() {
 	b.wantAsked(1)
 }
 
-// answer is what the retrier has read: no row.
+// answer answers the retrier's query with no row.
 func (b *parkingBench) answer() {
 	b.parking.loop.settler.retrier.asked = nil
 	b.parking.take(retrierWord{portions: []store.Portion{{Lane: b.lane}}})

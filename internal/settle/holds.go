@@ -9,7 +9,7 @@ import (
 )
 
 // holds reports whether the lane of the event, which becomes a dead letter, waits for a person: retry.on_dead is hold
-// and it has a lane. Its followers are parked behind the place of its dead letter. The dead letter itself is what
+// and it has a lane. Its followers are parked behind the place of its dead letter. The dead letter itself
 // holds the lane, wherever it is read: see store.Portion.
 func (s *Settler) holds(d *Delivery) bool {
 	return s.c.Retry.OnDead == config.OnDeadHold && d.Record.Key != nil && d.Record.Topic != ""

@@ -40,7 +40,7 @@ type journal struct {
 	refusals refusals
 }
 
-// journalJob is what one journal transaction records.
+// journalJob is the content of one journal transaction.
 type journalJob struct {
 	rows       []store.Published
 	deliveries []*Delivery

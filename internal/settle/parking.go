@@ -34,7 +34,7 @@ type parking struct {
 	moved  []*parkedLane // something happened to them since the last advance
 
 	starved time.Time // when events without a key were due and found the sink's window full; zero: the last ones did not
-	ahead   int       // lanes of which a portion is read, or asked for, while the one in front of it is out
+	ahead   int       // lanes whose next portion is read, or requested, while the previous one is out
 }
 
 type parkedLane struct {

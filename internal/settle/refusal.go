@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// mostRefused is how many rows a table may refuse one after another, each by itself, before that is taken for the table's
-// trouble and not the rows': then everything waits until someone repairs it.
+// mostRefused is how many rows a table may refuse one after another, each by itself, before that is taken for the
+// table's trouble and not the rows': then everything waits until someone repairs it.
 const mostRefused = 16
 
 // refusals counts the rows that a table refuses. It narrows a refused write to these rows, as the sink does with a

@@ -20,13 +20,13 @@ const (
 	portionRows  = 2000
 	portionBytes = 1 << 20
 	topicBytes   = 4 << 20
-	// headsMost and lanesMost bound the lanes that one query reads: of which only the head is wanted, and of which
-	// all is.
+	// headsMost and lanesMost bound the lanes that one query reads: those with only the head wanted, and those with
+	// all of it.
 	headsMost = 500
 	lanesMost = 50
 )
 
-// retrierWord is what the retrier tells the settler: lanes that are due, or a lane's next portion, which was asked
+// retrierWord is the retrier's message to the settler: due lanes, or a lane's next portion, which was asked
 // for.
 type retrierWord struct {
 	due    []store.Lane
@@ -36,7 +36,7 @@ type retrierWord struct {
 	session  Session // in which they were read
 }
 
-// laneAsk is a lane of which something is to be read.
+// laneAsk is a lane to read from.
 type laneAsk struct {
 	store.Ask
 	head bool // the first event is enough
@@ -60,7 +60,7 @@ type retrier struct {
 	again  []store.Lane // to be looked at, whether due or not
 	probes []store.Lane
 	soon   bool                // tidy, as soon as retries may begin
-	well   map[string]struct{} // topics of which what waits is to be made due
+	well   map[string]struct{} // topics whose waiting events become due
 	next   time.Time           // of the next look for due lanes
 	bytes  map[string]int      // by topic: handed in, without an outcome
 }

@@ -23,8 +23,8 @@ type run struct {
 	session Session         // in which it was
 }
 
-// goOn begins a run, or goes on with it, when a portion was handed in. Not with a head alone, which was not published
-// yet, nor with a portion of which something is left.
+// goOn begins a run, or goes on with it, when a portion was handed in. Not for a head alone, which was not published
+// yet, nor for a portion that was not taken completely.
 func (p *parking) goOn(la *parkedLane, read *store.Portion, taken int) {
 	if !la.draining || la.lane.Key == nil || !read.More || taken < len(read.Rows) {
 		p.stopRun(la)

@@ -38,7 +38,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Tables is what settling asks of the SQL side: a [store.Store], which says what its methods promise.
+// Tables is the part of the store that settling uses; package store documents its methods.
 type Tables interface {
 	Settle(ctx context.Context, published []store.Published, dead []store.Dead) error
 	SettleRetried(ctx context.Context, published []store.Published) error
@@ -119,7 +119,7 @@ type Meter interface {
 	Uncopied() // a dead letter that dlq.topic refused
 }
 
-// Options is what a settler is made of.
+// Options configure a settler.
 type Options struct {
 	Config config.Config
 	Retry  retry.Policy
@@ -155,7 +155,7 @@ type Settler struct {
 	gate     gate
 	encoder  atomic.Pointer[Encoder] // of the last session, for copies of dead letters
 	probes   probing
-	diverted sync.Map     // topics of which something is diverted, with the reason
+	diverted sync.Map     // topics with diverted events, and the reason
 	loaded   bool         // a session of the term has diverted what was in trouble before; the supervisor's
 	parked   atomic.Int64 // parked events, about: see retrier.tidy
 	moving   atomic.Int64 // lanes of parked events that move; see parking
@@ -184,7 +184,7 @@ func (s *Settler) Run(ctx context.Context) {
 	workers.Wait()
 }
 
-// InFlight is what is in flight.
+// InFlight returns the in-flight events.
 func (s *Settler) InFlight() *Registry { return s.inflight }
 
 // Progress is told, without waiting, after each commit.

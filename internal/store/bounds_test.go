@@ -174,7 +174,7 @@ func alike(t *testing.T, s *store.Store, limit int) string {
 	return strings.Join(short, " ")
 }
 
-// Breaks caught: an outbox that other slots published before, of which find tells what came last, or nothing. Seen
+// Breaks caught: an outbox published before by other slots, where find reports the latest record, or none. Seen
 // to fail with the order of what is journaled, parked or dead turned round, and with no limit to either; with no
 // limit to rows of one id.
 func TestFindTellsOfSeveralSlotsWhatIsTrueNow(t *testing.T) {

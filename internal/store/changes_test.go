@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// rowsSQL is every row of the relay's tables and the outbox: of which table and of whom it is, its key, and what it
+// rowsSQL selects every row of the relay's tables and the outbox: its table, owner and key, and what it
 // has, NULL if no transaction from the number $1 on has written it.
 var rowsSQL = func() string {
 	const has = `CASE WHEN x.xmin::text::bigint >= $1 THEN to_jsonb(x)::text END`

@@ -143,8 +143,8 @@ WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 	}
 }
 
-// Break caught: an edit that waits for whoever has another dead letter, or another slot's of that id. Seen to fail with
-// more locked than the one.
+// Break caught: an edit that waits for the holder of another dead letter, or of another slot's with that id. Seen to
+// fail with more locked than the one.
 func TestAnEditWaitsForNoOtherDeadLetter(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))

@@ -63,7 +63,7 @@ func (s *Store) Wrap(ctx context.Context, wrap func(net.Conn) net.Conn) error {
 	return err
 }
 
-// EncodeBatch is what Settle does for each batch before it is sent.
+// EncodeBatch encodes a batch as Settle does.
 var EncodeBatch = outcome.Encoder()
 
 // ExplainSince and ExplainIn are Postgres's plans for what UnrecordedSince and UnrecordedIn run.

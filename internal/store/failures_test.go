@@ -52,7 +52,7 @@ INSERT INTO outbox_events (id) SELECT '00000000-0000-7000-8000-' || lpad(to_hex(
 	},
 }
 
-// rows are what those of the numbers show.
+// rows returns the failures that the rows of these numbers show.
 func (f showing) rows(t *testing.T, pg *harness.PG, numbers ...int) (shown string) {
 	t.Helper()
 	var ids []string

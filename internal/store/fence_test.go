@@ -23,7 +23,7 @@ var fencedMethods = []string{
 	"CatchUpRows", "Lookup", "Recognize", "LateRows", "RepublishRows",
 }
 
-// unfencedMethods write whoever owns the slot: true statements, what comes before an owner, what people ask, and what
+// unfencedMethods write regardless of the slot's owner: facts, preparation before an owner, people's requests, and what
 // any relay may clean up.
 var unfencedMethods = []string{
 	"Migrate", "Register", "CreatePublication", "Settle", "Settle of a replay", "BeginCatchUp", "BeginCatchUpOfLost",

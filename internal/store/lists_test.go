@@ -171,7 +171,7 @@ func TestEventsWithoutAKeyAreListedOnce(t *testing.T) {
 	}
 }
 
-// Break caught: a flood of dead letters of which people see rows, not reasons; reasons that are not those of the
+// Break caught: a flood of dead letters shown as rows, not reasons; reasons that are not those of the
 // chosen. Seen to fail with the state left out, with the code left out, and with the error of the oldest.
 func TestDeadLettersAreCountedByReason(t *testing.T) {
 	pg := harness.Postgres(t)

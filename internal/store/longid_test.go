@@ -22,7 +22,7 @@ func longID(n, bytes int) string {
 	return string(b)
 }
 
-// ownLongest is what the primary key of an outbox with text ids takes.
+// ownLongest is the longest text id that the primary key of an outbox accepts.
 const ownLongest = outbox.MaxID + 4
 
 // textOutbox makes an outbox with text ids.

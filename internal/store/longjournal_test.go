@@ -15,7 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A journal of 500 million rows is too much for a night, and for most disks: it is asked for by hand (docs/lab/journal.md).
+// A journal of 500 million rows is too much for a night, and for most disks: it is asked for by hand
+// (docs/lab/journal.md).
 var (
 	longRows  = flag.Int("journal.long", 0, "rows of the long journal, instead of those of the table of scenarios")
 	longIDs   = flag.String("journal.ids", "v7 v4", "ids to weigh long journals with")
@@ -129,7 +130,7 @@ func inSteps(want int, step func() (rows int, more bool, err error)) error {
 	return nil
 }
 
-// price is what work costs: blocks of tables and indexes that are looked at, in memory or not, whatever the machine's
+// price is the cost of work: blocks of tables and indexes read, in memory or not, whatever the machine's
 // load; rows of the journal and its batches that were read one after the other; and time.
 type price struct {
 	blocks, rows int

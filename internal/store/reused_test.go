@@ -30,7 +30,7 @@ func sighting(t testing.TB, pg *harness.PG, n int, p outbox.Position, after time
 	return store.Sighting{ID: []byte(uuid(n)), Position: p, Committed: micros + after.Microseconds()}
 }
 
-// sightings are events of which only the ids are known.
+// sightings are events with known ids only.
 func sightings(ids [][]byte) (events []store.Sighting) {
 	for _, id := range ids {
 		events = append(events, store.Sighting{ID: id})

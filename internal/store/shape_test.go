@@ -242,7 +242,7 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// cpuTime is what the server process behind a connection has used so far, in steps of 10 ms: unlike the clock it does
+// cpuTime returns the CPU time of a connection's server process so far, in steps of 10 ms: unlike the clock it does
 // not depend on what else the machine does. Linux only.
 func cpuTime(t testing.TB, q interface {
 	QueryRow(context.Context, string, ...any) pgx.Row

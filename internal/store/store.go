@@ -1,7 +1,7 @@
 // Package store is the door to the SQL side: the journal, the parked events, the dead letters, the relay's state and
 // the outbox table. It knows nothing of Kafka, and takes no decision: it says what is recorded, and records.
 //
-// A [Store] is the sum of the rooms behind the door, each of which says what it keeps: internal/catalog (what is in the
+// A [Store] combines the packages below it, each with its own contract: internal/catalog (what is in the
 // database), internal/lease (whose the slot is), internal/table (reading the outbox), internal/outcome (writing what
 // became of events), internal/queue (parked events in order), internal/desk (people) and internal/upkeep (marks,
 // deletions, pruning). They meet in internal/db, which runs statements, and speak the words of internal/record.

@@ -358,7 +358,7 @@ func everyCallWorksWithGrants(t *testing.T, after string) {
 // Seen to fail with DeleteStep and with Park left out of everyMethod.
 func TestEveryMethodIsEveryMethod(t *testing.T) {
 	// What asks nothing of Postgres, is for tests, is run by the owner of the tables only (Adopt, MakeView), or is tried
-	// by whoever calls everyMethod: a store cannot be owned twice.
+	// by the caller of everyMethod: a store cannot be owned twice.
 	others := []string{"Close", "Grants", "GrantsSQL", "MissingGrants", "RolesSQL", "Apply", "PublicationSQL",
 		"ViewName", "LookupAs",
 		"SettleAs", "Wrap", "ExplainSince", "ExplainIn", "ExplainCatchUp", "ExplainPruneDead", "Pool", "TakeOver", "Adopt",

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// viewed is what the view says of each event but its id, in the order of the ids.
+// viewed selects the view's columns of each event except its id, in the order of the ids.
 const viewed = `SELECT string_agg(concat_ws(' ', status, event_type, aggregate_type, aggregate_id, created_at), ', '
  ORDER BY id) FROM `
 

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// Tables is what upkeep asks of the SQL side; package store says what its methods promise.
+// Tables is the part of the store that upkeep uses; package store documents its methods.
 type Tables interface {
 	MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error)
 	MirrorLag(ctx context.Context) (events int64, age time.Duration, err error)

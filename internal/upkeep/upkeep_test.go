@@ -37,7 +37,7 @@ func (r *rows) PruneRequests(context.Context, time.Duration, int) (int, bool, er
 	return 0, false, nil
 }
 
-// host is a relay that is what its fields say.
+// host is a relay described by its fields.
 type host struct {
 	slotless, behind atomic.Bool
 	progress         chan struct{}
@@ -137,7 +137,7 @@ func TestPruningLetsEventsGoFirst(t *testing.T) {
 	})
 }
 
-// sickRow is rows with numbers from 0, of which one cannot be written, and another is locked; shown ones are gone.
+// sickRow has rows numbered from 0: one cannot be written, another is locked; shown ones are gone.
 type sickRow struct {
 	Tables
 	mu    sync.Mutex

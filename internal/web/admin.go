@@ -42,7 +42,7 @@ type Config struct {
 	TokenFile    string          // http.token_file; empty: nothing can be changed
 	Read         string          // http.read
 	HidePayloads bool            // http.show_payloads: false
-	Inbox        *consumers.Desk // nil: nothing is shown of consumers; whoever opened it closes it
+	Inbox        *consumers.Desk // nil: nothing is shown of consumers; its opener closes it
 	Logger       zerolog.Logger
 }
 

@@ -135,7 +135,7 @@ func readBody(r io.Reader, into any) error {
 
 var errOneOf = errors.New(`want one of {"ids": […]}, {"filter": {…}} and {"all": true}`)
 
-// filter is what the change concerns: ids, a filter, or all.
+// filter returns the events of the change: ids, a filter, or all.
 func (b asked) filter(kind string) (f store.Filter, err error) {
 	given := 0
 	if b.IDs != nil {

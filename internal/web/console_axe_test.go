@@ -58,7 +58,7 @@ func (b *tab) atEachWidth(name string) {
 	b.screen(1440, "light")
 }
 
-// here is what has the focus.
+// here describes the focused element.
 const here = `((n) => n.tagName + "#" + n.id + " " + (n.dataset.key || n.textContent.slice(0, 30)))(
 	document.activeElement)`
 

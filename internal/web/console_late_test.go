@@ -28,7 +28,7 @@ const waylay = `(() => {
 	};
 })()`
 
-// way is what becomes from now on of requests whose address matches.
+// way sets the fate of requests whose address matches.
 func (b *tab) way(way, what string) {
 	b.t.Helper()
 	b.do(way+" "+what, chromedp.Evaluate[chromedp.Void](fmt.Sprintf(

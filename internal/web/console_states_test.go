@@ -53,7 +53,7 @@ func TestConsoleLogin(t *testing.T) {
 	}
 	b := openTab(t)
 	b.screen(900, "light")
-	b.fine = "status of 40" // 401 and 403 are what this is about
+	b.fine = "status of 40" // this test is about 401 and 403
 	shut := s.door(web.Config{Address: "0.0.0.0:0"})
 	b.do("open an address without a token", chromedp.Navigate(shut.url+"/"))
 	b.wait("it says what to do", has("http.token_file")+` && document.querySelector("h1") !== null`)

@@ -118,7 +118,7 @@ func (b *tab) do(what string, actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// text is what an expression of JavaScript gives, or the exception that it throws, as when an element is not there yet.
+// text returns the result of a JavaScript expression, or its exception, as when an element is not there yet.
 func (b *tab) text(expression string) string {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)

@@ -16,7 +16,7 @@ type edited struct {
 	Payload  json.RawMessage `json:"payload"`
 	Encoding string          `json:"payload_encoding"` // json, text, base64 or null, as a dead letter is shown
 	Headers  json.RawMessage `json:"headers"`          // an object of strings; null: none
-	Seen     *int            `json:"edits_seen"`       // how many edits whoever asks has seen
+	Seen     *int            `json:"edits_seen"`       // how many edits the caller has seen
 	NoReplay bool            `json:"no_replay"`
 	Note     string          `json:"note"`
 	Who      string          `json:"who"`

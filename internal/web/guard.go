@@ -19,7 +19,7 @@ import (
 
 // guard decides who may ask for what:
 //
-//   - metrics, health and the project's pages: whoever reaches the address;
+//   - metrics, health and the project's pages: anyone who reaches the address;
 //   - everything else that reads: who has the token, or logged in with it. Without a token, or with http.read: open,
 //     also anyone on this machine: at a loopback address, by a name of this machine, so that a page in a browser
 //     cannot make a name of its own point here, and not by way of a proxy, which asks for others;
@@ -44,7 +44,7 @@ func isOpen(path string) bool { return slices.Contains(open, path) || isPage(pat
 
 func isPage(path string) bool { return path == "/docs" || strings.HasPrefix(path, "/docs/") }
 
-// refusalsEvery bounds how often refusals are logged: whoever is refused could fill the log.
+// refusalsEvery bounds how often refusals are logged; otherwise refused clients could fill the log.
 const refusalsEvery = time.Second
 
 const (

@@ -74,7 +74,7 @@ func (i inbox) consumers(w http.ResponseWriter, req *http.Request) {
 	})
 }
 
-// inboxFilter is what of the parameters chooses events of a consumer.
+// inboxFilter returns the parameters that choose events of a consumer.
 func (q *query) inboxFilter() (consumer, state string, f consumers.Filter) {
 	consumer, state = q.take("consumer"), q.take("state")
 	if consumer == "" {
@@ -155,7 +155,7 @@ type askedOfInbox struct {
 	Who      string            `json:"who"` // as of the other changes
 }
 
-// filter is what the change concerns: ids, a filter, or all.
+// filter returns the events of the change: ids, a filter, or all.
 func (b askedOfInbox) filter() (f consumers.Filter, err error) {
 	given := 0
 	if b.IDs != nil {

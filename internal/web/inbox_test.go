@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay/install/inbox"
 )
 
-// held is what a consumer has: of each of three keys two parked events, and a dead letter of a key of its own.
+// held gives a consumer two parked events for each of three keys, and a dead letter of a key of its own.
 const held = `SELECT inbox.inbox_park('%[1]s', 'e' || i, 'outbox.event.order', 0, i,
 		convert_to(CASE WHEN i <= 6 THEN 'p' || i %% 3 ELSE 'd' || i END, 'UTF8'),
 		convert_to('{"total": 12345678901234567890, "note": "<b>not bold</b>"}', 'UTF8'), '{"tenant": "a"}',

@@ -20,7 +20,7 @@ const (
 	usualPage     = 50
 	largestPage   = 1000
 	lookupTimeout = 10 * time.Second // of what a request asks of Postgres
-	// readers is how many lists are read at once. They come over the relay's own connections, half of which are left to
+	// readers is how many lists are read at once. They use the relay's own connections; half of those are left to
 	// the lease and the journal however many ask for a list that takes seconds.
 	readers = 2
 )

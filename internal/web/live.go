@@ -36,7 +36,7 @@ func newLive(r *relay.Relay) (l live, closeLive func()) {
 	}
 }
 
-// frame is what a second looks like. Names are stable.
+// frame is one second's data. Names are stable.
 type frame struct {
 	Status       relay.Status    `json:"status"`
 	Point        *history.Point  `json:"point"` // null in the first second

@@ -57,10 +57,10 @@ func TestPagesBehindAProxyMayAskAndOthersMayNot(t *testing.T) {
 	}
 }
 
-// What a proxy passes on comes from this machine, whoever asked. Breaks it catches: dead letters that the world reads
-// through a proxy that sets Host: localhost; a token that reading does not need though one is set; metrics and health
-// that need one. Written, but not run, to fail with loopback addresses open for reading, with each header left out, and
-// with http.read not looked at.
+// A proxy's requests come from this machine, whoever sent them to it. Breaks it catches: dead letters that the world
+// reads through a proxy that sets Host: localhost; a token that reading does not need though one is set; metrics and
+// health that need one. Written, but not run, to fail with loopback addresses open for reading, with each header left
+// out, and with http.read not looked at.
 func TestNobodyReadsThroughAProxyWithoutTheToken(t *testing.T) {
 	t.Parallel()
 	s, run := newSite(t)

@@ -30,7 +30,7 @@ type caller struct {
 	end  time.Time // of the person's session
 }
 
-// who is what is written down. A token does not say whose hand holds it, so a program may say it; a person has said it
+// who returns the recorded name. A token does not identify its holder, so a program may give a name; a person gave it
 // at the login, and cannot be another one afterwards.
 func (c caller) who(said, remote string) string {
 	host, _, err := net.SplitHostPort(remote)
@@ -54,8 +54,8 @@ func cookieName(a net.Addr) string {
 	return "cdc_relay"
 }
 
-// sign is what a session's cookie holds: name, end, and their code under the token. Nothing is stored: it outlives a
-// restart, and a new token ends all sessions.
+// sign returns the content of a session's cookie: name, end, and their MAC under the token. Nothing is stored: it
+// outlives a restart, and a new token ends all sessions.
 func sign(token string, c caller) string {
 	text := base64.RawURLEncoding.EncodeToString([]byte(c.name)) + "." + strconv.FormatInt(c.end.Unix(), 10)
 	return text + "." + base64.RawURLEncoding.EncodeToString(codeOfSession(token, text))
@@ -127,7 +127,7 @@ func (s sessions) register(mux *http.ServeMux) {
 	mux.HandleFunc("DELETE "+sessionPath, s.end)
 }
 
-// told is what a page may know of its session.
+// told describes a session to its page.
 type told struct {
 	Name    *string    `json:"name"` // null: no one is logged in
 	End     *time.Time `json:"expires_at"`
@@ -144,7 +144,7 @@ func (s sessions) show(w http.ResponseWriter, req *http.Request) {
 	answer(w, http.StatusOK, t)
 }
 
-// login is what a person sends for a session.
+// login is the body of a login.
 type login struct {
 	Token string `json:"token"`
 	Name  string `json:"name"`

@@ -107,7 +107,7 @@ func TestSessionsAreOfThoseWhoLoggedInAndOfNobodyElse(t *testing.T) {
 	if code, body, _ := d.try("POST", pause, `{"who": "root", "note": "x"}`, headers...); code != http.StatusAccepted {
 		t.Errorf("with a session: got %d %s, want 202", code, body)
 	}
-	// What the rows above are made by is what the relay makes.
+	// The relay signs like the rows above.
 	if _, body, _ := d.try("GET", sessionPath, "", "Cookie", name+signed(planted, "bob", hour)); !strings.Contains(body,
 		`"name": "bob"`) {
 		t.Errorf("a session of the test's: got %s, want bob's", body)

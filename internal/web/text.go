@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/web/consumers"
 )
 
-// Whoever asks with payload=text has, beside each payload, the payload as text: a browser that reads JSON loses digits
-// of large numbers, and what a person edits must be what is there.
+// With payload=text an answer has each payload as text too: a browser that reads JSON loses digits
+// of large numbers, and a person must edit the real payload.
 
 // asText is bytes as text, if they are one.
 func asText(b []byte) *string {

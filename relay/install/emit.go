@@ -22,8 +22,8 @@ import (
 var emitFunction string
 
 // MakeEmit creates the function emit beside the outbox, or replaces it by this version's; with p.DryRun it adds to the
-// plan the statements that would. Whoever runs it owns the function, and applications need EXECUTE on it. An outbox
-// that cannot take what emit writes is an error.
+// plan the statements that would. The role that runs it owns the function, and applications need EXECUTE on it. An
+// outbox that cannot take what emit writes is an error.
 func (p *Plan) MakeEmit(ctx context.Context, cfg config.Config, st *store.Store) error {
 	table, err := st.Outbox(ctx)
 	switch {

@@ -24,7 +24,7 @@ const (
 	Left    = "left" // to the first start
 )
 
-// Plan is what is missing. Once All or ButSlot has run it is what was created.
+// Plan lists missing objects; after All or ButSlot, the created ones.
 type Plan struct {
 	DryRun      bool     `json:"dry_run"`
 	SQL         []string `json:"sql"`         // of tables, view and publication, in order

@@ -86,7 +86,7 @@ var (
 
 func words(list string) []string { return strings.Fields(list) }
 
-// said is what is proposed so far.
+// said holds the proposals so far.
 type said struct {
 	published         string // condition
 	mark, dead, again []string

@@ -115,8 +115,8 @@ func number(value any, bits int) (float64, bool) {
 	return 0, false
 }
 
-// binary is bytes or a fixed: a decimal's number, a UUID, or text, each character of which stands for a byte, as Avro's
-// own JSON has it.
+// binary encodes bytes or a fixed: a decimal's number, a UUID, or text with one character per byte, as in Avro's
+// own JSON.
 func (t *avroType) binary(value any) ([]byte, bool) {
 	if t.logical == "decimal" {
 		return t.decimal(value)

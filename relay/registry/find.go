@@ -117,7 +117,7 @@ func (r *Registry) refuses(ctx context.Context, err error) bool {
 	}
 	switch said.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestURITooLong,
-		http.StatusRequestHeaderFieldsTooLarge: // of which the first line is one, to some
+		http.StatusRequestHeaderFieldsTooLarge: // some servers count the request line as one
 		return r.Ping(ctx) == nil
 	}
 	return false

@@ -122,7 +122,7 @@ func headers(t *testing.T, text []byte) (h outbox.Headers) {
 	}
 }
 
-// value is what stands for bytes in JSON: a string, nothing, or base64.
+// value encodes bytes in JSON: a string, nothing, or base64.
 func value(t *testing.T, text []byte) []byte {
 	var s any
 	if len(text) == 0 {

@@ -49,7 +49,7 @@ type Config struct {
 	Hooks          Hooks
 }
 
-// rights are what the user needs on the keys of queues and of the relay, and to be seen by check.
+// rights returns the ACL rules that the user needs on the keys of queues and of the relay, for check too.
 func rights(library string) string {
 	const all = "+ping +evalsha +eval +type +get +set +incrby +hmget +hset +lpush +lrange +ltrim"
 	if library == Bull {
@@ -61,7 +61,7 @@ func rights(library string) string {
 // Hooks observe. They must be quick; any may be nil.
 type Hooks struct{ Alarm func(sink.Alarm) }
 
-// Options are what a producer says of a job, in the words of the libraries.
+// Options are a job's options, named as in the libraries.
 type Options struct {
 	Attempts         int
 	BackoffType      string // "fixed", "exponential", or a name that the workers know; "": none

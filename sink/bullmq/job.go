@@ -17,10 +17,10 @@ const (
 	errorClassHeader = "x-outbox-error-class"
 )
 
-// jobSize is what a job takes in a request besides the record's bytes, about.
+// jobSize is the approximate size of a job in a request, without the record's bytes.
 const jobSize = 512
 
-// sizeOf is what the record takes in a request, about: characters that JSON must escape take more.
+// sizeOf estimates the record's size in a request: characters that JSON must escape take more.
 func sizeOf(r *sink.Record) int {
 	return len(r.Key) + len(r.Value) + len(r.Headers.Block()) + jobSize
 }
@@ -166,7 +166,7 @@ func appendText(b, text []byte) []byte {
 	return append(append(append(b, '"'), text...), '"')
 }
 
-// note is what is kept of a job to be read back.
+// note is the stored trace of a job, to be read back.
 type note struct {
 	Mark       []byte
 	ID         []byte // of the event

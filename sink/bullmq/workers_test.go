@@ -20,7 +20,7 @@ var libraries = []struct{ module, library string }{
 	{"bullmq", bullmq.BullMQ}, {"bullmq5", bullmq.BullMQ}, {"bull", bullmq.Bull},
 }
 
-// worked is what a worker says of a job that it worked on.
+// worked is a worker's report on a job.
 type worked struct {
 	Ready     string
 	ID, Name  string

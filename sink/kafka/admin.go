@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
 )
 
-// Cluster is what a cluster says of itself.
+// Cluster describes a cluster.
 type Cluster struct {
 	ID         string // given when the cluster was formatted; empty when the brokers do not tell
 	Controller int32  // broker id, -1 when none is known
@@ -64,7 +64,7 @@ func (d *Driver) CheckProducer(ctx context.Context) error {
 	return err
 }
 
-// Topic is what a cluster says of a topic.
+// Topic describes a topic as its cluster reports it.
 type Topic struct {
 	Name       string
 	Err        error // why it cannot be used: it does not exist, or we are not authorized
@@ -84,7 +84,7 @@ type Topic struct {
 	ConfigErr error
 }
 
-// Right is what a broker says of an operation.
+// Right tells whether an operation is allowed.
 type Right uint8
 
 // The answers.

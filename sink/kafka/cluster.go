@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 )
 
-// view is what the driver knows of the cluster. It is immutable: a change makes a new one.
+// view is the driver's view of the cluster. It is immutable: a change makes a new one.
 type view struct {
 	topics  map[string]*topicView
 	nodes   map[int32]string // broker id -> host:port
@@ -58,7 +58,7 @@ type resize struct {
 	from, to int
 }
 
-// news is what a view has that the one before had not.
+// news is the difference of a view from the one before.
 type news struct {
 	moves   []move
 	resizes []resize

@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 )
 
-// wantedMeanings says of each code what the engine must be told, written down apart from the table under test: was it
-// written, whose trouble is it, must the next attempt wait, and of which class is a record that is guilty. The sequence
+// wantedMeanings has the outcome of each code for the engine, written independently of the table under test: was it
+// written, whose trouble is it, must the next attempt wait, and the class of a guilty record. The sequence
 // codes appear as they are without an uncertain attempt, the odd ones as at their first answer.
 var wantedMeanings = map[int16]struct {
 	verdict sink.Verdict

@@ -125,7 +125,7 @@ func (c Config) connections() connect.Config {
 }
 
 // Connector opens connections as a driver of this configuration does, secured and logged in: for other clients of the
-// same cluster, which need neither TLS nor SASL of their own then. Whoever gets a connection closes it.
+// same cluster, which then need no TLS or SASL of their own. The caller closes the connection.
 func Connector(c Config) (func(ctx context.Context, network, address string) (net.Conn, error), error) {
 	c, err := c.withDefaults()
 	if err != nil {

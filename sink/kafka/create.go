@@ -50,7 +50,7 @@ const (
 	lastCreatePause  = 30 * time.Second
 )
 
-// creation is what is known of a missing topic's creation. Guarded by Driver.mu.
+// creation is the state of a missing topic's creation. Guarded by Driver.mu.
 type creation struct {
 	done  bool  // created, by us or someone else; what is left is that the brokers tell each other
 	err   error // why it failed last
@@ -103,12 +103,12 @@ func IsDeniedCreation(err error) bool {
 	return IsDeniedTopic(err) || codes.Is(err, codes.ClusterDenied)
 }
 
-// GrantCommand is what lets the principal write to a topic, as Kafka's own tool takes it.
+// GrantCommand returns the command of Kafka's tool that lets the principal write to a topic.
 func (c Config) GrantCommand(topic, principal string) string {
 	return c.grant(topic, principal, "--operation Write --operation Describe --operation DescribeConfigs")
 }
 
-// GrantCreateCommand is what lets the principal create the topic, and write to it.
+// GrantCreateCommand returns the command that lets the principal create the topic and write to it.
 func (c Config) GrantCreateCommand(topic, principal string) string {
 	return c.grant(topic, principal,
 		"--operation Create --operation Write --operation Describe --operation DescribeConfigs")

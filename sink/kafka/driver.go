@@ -51,7 +51,7 @@ type lifetime struct {
 	running sync.WaitGroup // refreshLoop, limitsLoop, createLoop
 }
 
-// heard is what brokers said last, and when.
+// heard is the latest answer of brokers, and its time.
 type heard struct {
 	trouble atomic.Pointer[silence] // why the last metadata request failed; nil when it did not
 	// when the metadata request was made that was answered last; nil before the first
@@ -147,7 +147,7 @@ func (t *topicTrouble) Error() string { return t.d.topicError(t.topic, t.view).E
 // Gone implements [sink.Gone].
 func (t *topicTrouble) Gone() bool { return t.gone }
 
-// Unwrap is what the broker said.
+// Unwrap returns the broker's error.
 func (t *topicTrouble) Unwrap() error { return t.view.err }
 
 // troubled is an error of asking the brokers, for the engine.

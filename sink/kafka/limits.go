@@ -29,7 +29,7 @@ const (
 	configLimit   = "max.message.bytes"
 )
 
-// limit is what is known of a topic's max.message.bytes. Guarded by Driver.mu.
+// limit is a topic's max.message.bytes as far as known. Guarded by Driver.mu.
 type limit struct {
 	bytes int       // 0: not known
 	at    time.Time // of the last answer, also of one that refused to say
@@ -50,7 +50,7 @@ func (d *Driver) Limits(topic string) (batch, record int) {
 	return max(min(d.config.MaxBatchBytes, bytes)-recordset.Overhead, 1), maxRequestBytes
 }
 
-// Size is what the record adds to a batch at most, in bytes before compression.
+// Size returns the most bytes that the record adds to a batch, before compression.
 func (d *Driver) Size(r *sink.Record) int { return recordset.Bound(r) }
 
 // learnSoon makes limitsLoop ask for the limits of topics that have none yet.
@@ -169,7 +169,7 @@ func (d *Driver) tooLarge(ctx context.Context, b *sink.Batch) *sink.Reason {
 	return nil
 }
 
-// size is what a record takes as a batch of its own, in bytes.
+// size is the size of a record as a batch of its own, in bytes.
 type size struct {
 	plain int
 	sent  int // after compression, as the broker counts

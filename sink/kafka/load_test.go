@@ -186,7 +186,7 @@ func settleAll(t testing.TB, ctx context.Context, e *sink.Engine) int {
 	}
 }
 
-// judged is what a topic must hold: the numbers from first to end-1.
+// judged is the expected content of a topic: the numbers from first to end-1.
 type judged struct {
 	topic      string
 	first, end int

@@ -33,7 +33,7 @@ type Odd struct {
 	Err       error
 }
 
-// oddness is what an attempt knows of its odd answers.
+// oddness counts the odd answers of an attempt.
 type oddness struct {
 	tries int
 	since time.Time

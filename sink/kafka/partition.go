@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/recordset"
 )
 
-// partition is what the driver keeps of a partition that it produces to. Its fields belong to the Produce call that
+// partition is the driver's state of a partition that it produces to. Its fields belong to the Produce call that
 // holds busy.
 type partition struct {
 	topic string

@@ -10,7 +10,7 @@ import (
 // few enough that the partitions fill evenly.
 const stickyRun = 32
 
-// Partition is what the Java clients' default partitioner chooses for the key, so that topics written by both are
+// Partition chooses as the Java clients' default partitioner does, so that topics written by both are
 // co-partitioned. Records without a key go round the partitions in runs.
 func (d *Driver) Partition(r *sink.Record, partitions int) int32 {
 	if r.Key == nil {

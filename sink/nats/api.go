@@ -17,7 +17,7 @@ import (
 // leader.
 const api = "$JS.API."
 
-// streamInfo is what the driver wants to know of a stream.
+// streamInfo is the part of a stream's info that the driver uses.
 type streamInfo struct {
 	Config struct {
 		Name       string   `json:"name"`

@@ -113,7 +113,7 @@ func (d *Driver) nextOf(ctx context.Context, messages *client.Subscription) (*cl
 	return m, about, err
 }
 
-// stored is the record of which [message] has made the message.
+// stored converts a message of [message] back to its record.
 func stored(m *client.Msg, seq int64) sink.Stored {
 	s := sink.Stored{Offset: seq, Value: m.Data}
 	if s.Value == nil {

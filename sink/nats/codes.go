@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// apiError is what a server answered (errors.json of nats-server).
+// apiError is an error answer of a server (errors.json of nats-server).
 type apiError struct {
 	Code        int    `json:"code"`
 	ErrCode     int    `json:"err_code"`
@@ -38,7 +38,7 @@ const (
 	codeNoResponders    = 503   // not an err_code: the status of an answer by no one
 )
 
-// meaning is what an error code of a publish says.
+// meaning is the interpretation of a publish error code.
 type meaning struct {
 	name    string
 	moved   bool         // the stream has another end

@@ -71,8 +71,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// options are those of one connect. The client never connects again by itself: it would keep messages of which it has
-// said that they failed, and send them later.
+// options are those of one connect. The client never reconnects by itself: it would keep messages that it
+// reported as failed, and send them later.
 func (c Config) options() ([]client.Option, error) {
 	options := []client.Option{
 		client.Name(c.Name), client.Timeout(c.DialTimeout), client.NoReconnect(), client.FlusherTimeout(c.RequestTimeout),
@@ -134,7 +134,7 @@ func (c Config) login() string {
 	return "the login in nats.url, or name its file: nats.password_file, token_file, nkey_file or credentials_file"
 }
 
-// secretIn is what the file holds, nothing without a file.
+// secretIn returns the content of the file, nothing without a file.
 func secretIn(path string) (string, error) {
 	if path == "" {
 		return "", nil

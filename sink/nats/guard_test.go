@@ -46,7 +46,7 @@ func liar(t testing.TB, hello, said string) string {
 const hello = `INFO {"server_id":"x","version":"2.12.0","proto":1,"headers":true,"jetstream":true,` +
 	`"max_payload":1048576}` + "\r\n"
 
-// lies are what no server says.
+// lies are messages that no server sends.
 var lies = []string{
 	"MSG _INBOX.x 1 9223372036854775800\r\nx", "MSG _INBOX.x 1 2147483647\r\nx", "HMSG a 1 9 3\r\n",
 	"hmsg a 1 12 99999999999\r\nNATS/1.0\r\n", "MSG a 1 -5\r\n", "MSG\r\n", "MSG a 1 99999999999999999999999\r\n",

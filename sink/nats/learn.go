@@ -99,7 +99,7 @@ func (d *Driver) ask(ctx context.Context, subject string) (info streamInfo, err 
 	return askStream(ctx, nc, name)
 }
 
-// Command is what makes a stream for the topic.
+// Command returns the command that creates a stream for the topic.
 func (c Config) Command(topic string) string {
 	name := c.Stream
 	if name == "" {

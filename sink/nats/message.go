@@ -36,7 +36,7 @@ const (
 )
 
 const (
-	// controlSize is what the headers of the servers, ours and the block's own lines take, at most.
+	// controlSize bounds the size of the server's headers, ours and the block's own lines.
 	controlSize = 320
 	// maxHeaders is the largest block of headers that a stream takes, in bytes.
 	maxHeaders = 1<<16 - 1
@@ -78,7 +78,7 @@ func message(r *sink.Record) (*client.Msg, *sink.Reason) {
 	return &client.Msg{Subject: r.Topic, Header: h, Data: r.Value}, nil
 }
 
-// headerProblem is what keeps a header from being one of NATS, or "".
+// headerProblem explains why NATS cannot carry a header, or returns "".
 func headerProblem(name string, value []byte) string {
 	switch {
 	case name == "" || strings.ContainsFunc(name, separates):
@@ -106,7 +106,7 @@ func plain(key []byte) bool {
 		!strings.ContainsFunc(string(key), func(c rune) bool { return c < ' ' || c == 0x7f })
 }
 
-// sizeOf is what the record takes of a message, at most.
+// sizeOf bounds the record's size in a message.
 func sizeOf(r *sink.Record) int {
 	size := controlSize + len(r.Key)*4/3 + len(r.Value) + len(r.Topic)
 	for name, value := range r.Headers.All() {

@@ -128,7 +128,7 @@ func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) 
 	return answer
 }
 
-// reply is what the replies of an attempt begin with.
+// reply returns the prefix of an attempt's replies.
 func (s *stream) reply() string { return s.inbox + "." + strconv.FormatUint(s.attempt, 10) + "." }
 
 // listen subscribes to the acknowledgements on the connection.

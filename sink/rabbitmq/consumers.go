@@ -61,7 +61,7 @@ type MissingError struct {
 
 func (e *MissingError) Error() string { return "missing at the server: " + strings.Join(e.Names, ", ") }
 
-// Fix is what to do about it.
+// Fix returns the advice.
 func (e *MissingError) Fix() string {
 	const command = "cdc-relay init --rabbitmq-topology"
 	if e.Consumers {

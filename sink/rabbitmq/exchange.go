@@ -344,7 +344,7 @@ func (e *exchange) why() error {
 	return e.blame(errors.New("the channel was closed"))
 }
 
-// known takes in what the server has said of a wave of which not everything is known: what is confirmed does not come
+// known applies the server's answers to an incomplete wave: confirmed messages don't come
 // again.
 func (e *exchange) known(p *progress, wave []int, ids []string, fates []*amqp.DeferredConfirmation) {
 	var acked []int // before the returns are asked for: a message's return comes before its ack
@@ -367,7 +367,7 @@ func (e *exchange) known(p *progress, wave []int, ids []string, fates []*amqp.De
 	}
 }
 
-// conclude takes in what became of a wave of which everything is known. The error is what kept some from being written.
+// conclude applies the outcome of a complete wave. The error is why some messages were not written.
 func (e *exchange) conclude(p *progress, wave []int, ids []string, fates []*amqp.DeferredConfirmation) (problem error) {
 	e.driver.Reached()
 	returned := map[string]bool{}

@@ -28,7 +28,7 @@ const (
 // ErrNotAMQP ends a connection that does not speak AMQP 0-9-1.
 var ErrNotAMQP = errors.New("what answers does not speak AMQP 0-9-1, or the answer was damaged on its way")
 
-// guard is a connection of which the client may believe each frame. A heartbeat on a channel makes the client panic in
+// guard is a connection that passes valid frames only. A heartbeat on a channel makes the client panic in
 // its own goroutine, where nothing recovers, and a confirm of a number that was never used keeps it counting forever.
 type guard struct {
 	*tap.Conn

@@ -140,7 +140,7 @@ func (c Config) routingKey(r *sink.Record) string {
 	}
 }
 
-// sizeOf is what the record takes of a message, at most.
+// sizeOf bounds the record's size in a message.
 func sizeOf(r *sink.Record) int {
 	return len(r.Key) + len(r.Value) + len(r.Headers.Block()) + fixedSize
 }

@@ -26,7 +26,7 @@ type Part struct {
 	Exists    bool           `json:"exists"`             // it was there before
 }
 
-// Binding is what brings an exchange's messages to a queue.
+// Binding routes an exchange's messages to a queue.
 type Binding struct {
 	Exchange string `json:"exchange"`
 	Key      string `json:"key"`
@@ -132,7 +132,7 @@ func (d *Driver) create(ctx context.Context, list []Part, dryRun bool) ([]Part, 
 	return list, nil
 }
 
-// advice is what helps against the refusal.
+// advice returns the fix for the refusal.
 func advice(err error) string {
 	var said *amqp.Error
 	if errors.As(err, &said) && said.Code == amqp.AccessRefused {

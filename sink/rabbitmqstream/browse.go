@@ -63,7 +63,7 @@ func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, e
 	return nil
 }
 
-// stored is the record of which appendMessage has made the message. Of what is no message of AMQP 1.0, another
+// stored converts a message of appendMessage back to its record. Of anything but a message of AMQP 1.0, another
 // writer's, only the offset is known.
 func stored(offset int64, message []byte) sink.Stored {
 	s := sink.Stored{Offset: offset}

@@ -96,7 +96,7 @@ func (c *Config) judge(r *sink.Record, frameLimit int) *sink.Reason {
 	return nil
 }
 
-// sizeOf is what the record takes of a frame, at most.
+// sizeOf bounds the record's size in a frame.
 func (c *Config) sizeOf(r *sink.Record) int {
 	n := wire.EntrySize + fixedSize + len(r.Key) + len(r.Value) + len(c.contentType(r))
 	for name, value := range r.Headers.All() {

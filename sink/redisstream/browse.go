@@ -111,7 +111,7 @@ func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, e
 	return nil
 }
 
-// stored is the record of which [appendFields] has made the entry.
+// stored converts an entry of [appendFields] back to its record.
 func (e entry) stored() sink.Stored {
 	s := sink.Stored{Offset: e.offset}
 	for i := 0; i+1 < len(e.fields); i += 2 {

@@ -23,10 +23,10 @@ type Config struct {
 	Hooks          Hooks
 }
 
-// rights are what the user needs on the streams, and to be seen by check.
+// rights are the ACL rules that the user needs on the streams, for check too.
 const rights = "+ping +evalsha +eval +type +time '+xinfo|stream' +xadd +xtrim +xrange"
 
-// rightsToKeep are what it needs besides with MinReplicas.
+// rightsToKeep are the additional rules for MinReplicas.
 const rightsToKeep = " +wait +xsetid"
 
 // Hooks observe. They must be quick; any may be nil.

@@ -17,7 +17,7 @@ const (
 	renamed        = "header:" // before the name of a header that is a field of ours, or begins so
 )
 
-// fieldSize is what a field takes on the wire besides its bytes, at most.
+// fieldSize bounds the overhead of a field on the wire.
 const fieldSize = 2 * len("$1000000\r\n\r\n")
 
 // appendFields appends the record's names and values, one after the other.
@@ -43,7 +43,7 @@ func fieldName(header string) string {
 	return header
 }
 
-// sizeOf is what the record takes in a request, at most.
+// sizeOf bounds the record's size in a request.
 func sizeOf(r *sink.Record) int {
 	size := len(r.Key) + len(r.Value) + len(keyField) + len(tombstoneField) + 3*fieldSize
 	for name, value := range r.Headers.All() {

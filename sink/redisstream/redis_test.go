@@ -290,7 +290,7 @@ func TestAnEventWithTooManyHeadersIsRefusedAlone(t *testing.T) {
 	}
 }
 
-// A start after a crash reads streams back of which one is no stream any more. Breaks it catches: its answer taken for
+// A start after a crash reads streams back, and one is not a stream any more. Breaks it catches: its answer taken for
 // a server that is away, for which the start waits without an end; losses that no one is told of. Written, but not run,
 // to fail with every error that names the key taken for no answer, and with nothing told of deleted entries.
 func TestTailOfAKeyThatIsNoStreamIsAnAnswer(t *testing.T) {

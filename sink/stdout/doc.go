@@ -7,7 +7,7 @@
 //	 "headers":[{"key":"id","value":"7"}],"value":{"total":"99.90"}}
 //
 // A value that is JSON stands there as it is, without the whitespace between its parts. Any other is a string, and
-// "encoding" says of which kind: "text", or "base64" for what is not UTF-8. A tombstone has "value":null and
+// "encoding" tells which kind: "text", or "base64" for what is not UTF-8. A tombstone has "value":null and
 // "tombstone":true, which tells it from the JSON null. Keys and header values are strings, null when there is none, and
 // base64 when "key_encoding", or the header's "encoding", says so. Headers are a list because their names may repeat;
 // jq's from_entries makes an object of it.

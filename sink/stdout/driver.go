@@ -37,7 +37,7 @@ type Driver struct {
 	keyless    uint32        // for Partition, which is called one call at a time
 }
 
-// output is what is printed and where. Who took it from Driver.turn owns it until it is put back.
+// output holds the unwritten lines and their writer. The taker from Driver.turn owns it until it is put back.
 type output struct {
 	writer io.Writer
 	rest   []byte // lines, or the end of one, that a write has not brought out yet
@@ -49,7 +49,7 @@ type place struct {
 	partition int32
 }
 
-// printed is what Batch.State holds once the batch's lines are in output.rest or written.
+// printed is kept in Batch.State once the batch's lines are in output.rest or written.
 type printed struct{ first int64 }
 
 // New makes a driver. It starts nothing and writes nothing.

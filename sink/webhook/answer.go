@@ -31,7 +31,7 @@ func (e *endpoint) where() string {
 	return fmt.Sprintf("endpoint %s (%s://%s)", e.topic, e.url.Scheme, e.url.Host)
 }
 
-// unanswered is what it means that no answer came. Reached: there was a connection, so that the request may have been
+// unanswered interprets a missing answer. Reached: there was a connection, so that the request may have been
 // received, unless the endpoint refused us by TLS, which it can do after our first bytes.
 func (e *endpoint) unanswered(ctx context.Context, err error, reached bool) sink.Outcome {
 	if u, is := errors.AsType[*url.Error](err); is { // it shows the URL
@@ -86,7 +86,7 @@ func refusedTLS(err error) bool {
 	return certs.IsAlert(err)
 }
 
-// judge is what an answer means.
+// judge interprets an answer.
 func (e *endpoint) judge(answer *http.Response) sink.Outcome {
 	status := answer.StatusCode
 	said := readShown(answer.Body)

@@ -128,7 +128,7 @@ func BenchmarkLanes(b *testing.B) {
 	}
 }
 
-// BenchmarkPlainLoops is what a program does that posts by itself: 16 loops, each on http.Client, not signed, and
+// BenchmarkPlainLoops measures a program that posts by itself: 16 loops, each on http.Client, not signed, and
 // without any order.
 func BenchmarkPlainLoops(b *testing.B) {
 	url := "http://" + startReceiver(b) + "/orders"

@@ -31,8 +31,8 @@ func take(t *testing.T, w http.ResponseWriter) net.Conn {
 	return c
 }
 
-// The endpoint switches protocols and says nothing more. Breaks it catches: a lane, and the relay's stop, that wait for
-// ever for the end of a body that has none. Seen to fail with that body read.
+// The endpoint switches protocols and says nothing more. Breaks it catches: a lane, and the relay's stop, that wait
+// forever for the end of a body that has none. Seen to fail with that body read.
 func TestSwitchedProtocolsAreTheEndpointsTrouble(t *testing.T) {
 	var mu sync.Mutex
 	var open []net.Conn

@@ -44,7 +44,7 @@ type outage struct {
 	err   error
 }
 
-// silence is what the endpoint asked for.
+// silence is the pause that the endpoint asked for.
 type silence struct {
 	until   time.Time
 	trouble sink.Trouble

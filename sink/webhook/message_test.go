@@ -26,7 +26,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
-// sent is what the receiver gets of a record.
+// sent returns the request that the receiver gets for a record.
 func sent(t *testing.T, change func(*webhook.Config), r *sink.Record) harness.Delivery {
 	t.Helper()
 	b := newBed(t, nil)

@@ -40,7 +40,7 @@ var own = map[string]bool{
 }
 
 // ambient are names, in small letters, that servers, proxies and frameworks believe whoever sends them: who asks, from
-// where, for what, and by which method. ambientPrefixes are what others of the kind begin with. No record can set them.
+// where, for what, and by which method. ambientPrefixes are prefixes of others. No record can set them.
 var (
 	ambient = map[string]bool{
 		"cookie": true, "cookie2": true, "set-cookie": true, "forwarded": true, "via": true, "from": true,
@@ -75,10 +75,10 @@ func refuses(name string) bool {
 	return false
 }
 
-// fixedSize is what a request takes besides key, headers and value.
+// fixedSize is the size of a request without key, headers and value.
 const fixedSize = 512
 
-// sizeOf is what the record takes of a batch, at most.
+// sizeOf bounds the record's size in a batch.
 func sizeOf(r *sink.Record) int {
 	return len(r.Key) + len(r.Value) + len(r.Headers.Block()) + fixedSize
 }

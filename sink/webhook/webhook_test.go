@@ -74,7 +74,7 @@ func (b *bed) driver(t *testing.T, change func(*webhook.Config)) *webhook.Driver
 	return d
 }
 
-// read is what the receiver has of a topic.
+// read returns the receiver's messages of a topic.
 func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	t.Helper()
 	for i, d := range b.Deliveries("/hooks/" + topic) {

@@ -29,7 +29,7 @@ type orders struct {
 	Profile     string // file for a CPU profile of the measured part; "" = none
 }
 
-// outcome is what it cost.
+// outcome is the cost of a run.
 type outcome struct {
 	Seconds       float64 // from the first hand-over to the last acknowledgement
 	CPU           float64 // seconds of this process in the meantime, user and system (getrusage)
@@ -54,7 +54,7 @@ var producers = map[string]func(*desk) (producer, error){
 // javaClient is Kafka's own producer, a program of its own: Producer.java.
 const javaClient = "java"
 
-// desk is what all clients share: the records' content, and the book of what was acknowledged.
+// desk is shared by all clients: the records' content, and the acknowledged ones.
 type desk struct {
 	orders
 	keys, values [][]byte
@@ -205,7 +205,7 @@ func (d *desk) produce(p producer, first, n, rate int) error {
 			due = min(n-sent, int(time.Since(began).Seconds()*float64(rate))-sent)
 		}
 		if due <= 0 {
-			time.Sleep(time.Millisecond) // the pace is what is wanted here
+			time.Sleep(time.Millisecond) // the sleep sets the pace
 			continue
 		}
 		if d.handed != nil {

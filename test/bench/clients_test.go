@@ -30,7 +30,7 @@ var (
 // clients are those of -clients cpu.
 var clients = []string{"sink", "franz", "franz-linger", "writer", javaClient}
 
-// comparison is what all runs of clients share.
+// comparison is shared by all runs of clients.
 type comparison struct {
 	*stage
 	records, warmUp int

@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// pacedContestant is what a contestant did with commits at even intervals.
+// pacedContestant is a contestant's result with commits at even intervals.
 type pacedContestant struct {
 	firstMessage time.Duration // from the start of the process, with one event waiting
 	rss          int64         // peak, bytes

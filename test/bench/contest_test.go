@@ -86,7 +86,7 @@ func contest[T any](st *stage, t *testing.T, turn int, all []entry, measure func
 	return by
 }
 
-// drained is what a contestant did with a slot, or a table, full of events.
+// drained is a contestant's result with a slot, or a table, full of events.
 type drained struct {
 	firstMessage time.Duration // from the start of the process
 	// events per second by the broker's clock: first to last record; the second half of them
@@ -151,7 +151,7 @@ func (r *run) contestDrain(e entry, d drain) (x drained) {
 	return x
 }
 
-// further is what the judge also gets of a contestant: the relay's journal.
+// further gives the judge the relay's journal too.
 func (r *run) further(e entry) func(*verify.Judge) {
 	if e.name == relayName {
 		return r.judgeJournal

@@ -60,7 +60,7 @@ func (c relayContestant) pid() int            { return c.r.relay.PID() }
 func (c relayContestant) stop()               { c.r.relay.Stop(c.r.t) }
 func (c relayContestant) recorded(n int) bool { return c.r.settled() >= n }
 
-// tuning is what is set in Debezium beyond what it needs to do the same work.
+// tuning holds Debezium's settings beyond those needed for the same work.
 type tuning struct{ worker, connector map[string]string }
 
 // debezium are its tunings. Those for throughput and for latency are the best that were found on two cores.

@@ -102,13 +102,13 @@ func children(t testing.TB, pid int) []int {
 	return pids
 }
 
-// processTitle is what a process calls itself in ps.
+// processTitle returns the title of a process in ps.
 func processTitle(pid int) string {
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return strings.TrimRight(strings.ReplaceAll(string(text), "\x00", " "), " ")
 }
 
-// cost is what everything has used up to one moment.
+// cost is the resource usage of all processes up to one moment.
 type cost struct {
 	at       time.Time
 	relay    time.Duration

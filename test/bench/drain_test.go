@@ -69,7 +69,7 @@ func (st *stage) drainOnce(t *testing.T, v variant, d drain, turn int) []sample 
 	return drainSamples(d, c, loop, relayed)
 }
 
-// relayed is what the relay did.
+// relayed is the relay's result.
 type relayed struct {
 	start, first, last  time.Time // of the process; of the records, by the broker's clock
 	connected           time.Time // its walsender's start, by Postgres's clock: just before its stream's
@@ -152,7 +152,7 @@ func (r *run) slotLag(end uint64) (all, upToEnd int64) {
 	return all, upToEnd
 }
 
-// step is what the relay had settled when it was asked.
+// step is the number of settled events at a time.
 type step struct {
 	at      time.Time
 	settled int

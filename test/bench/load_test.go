@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// payloadFrame is what a payload has besides its filler, about.
+// payloadFrame is the approximate size of a payload without its filler.
 const payloadFrame = 100
 
 // load commits the events of a drain and leaves the table and the WAL at rest.

@@ -22,7 +22,7 @@ func (st *stage) fillJournal(t *testing.T) (database string) {
 	pg := &harness.PG{Server: st.server.Server, Database: name, URL: st.server.Server.URL(name)}
 	t.Cleanup(func() { st.drop(t, name) })
 	harness.NewRelay(t, harness.NewSettings(t, pg, st.kafka.Addrs)).Init(t)
-	// Its tables are what is wanted of it; each run has a relay of its own.
+	// Only its tables are used; each run has a relay of its own.
 	pg.Exec(t, "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()")
 	pg.Exec(t, "TRUNCATE cdc_relay_source, cdc_relay_epoch, cdc_relay_state CASCADE")
 	pg.Exec(t, "ALTER TABLE cdc_relay_source ALTER source SET DEFAULT "+journalSource)

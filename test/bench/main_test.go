@@ -67,7 +67,7 @@ var (
 	warmFlag    = flag.Int("warm-up", 3_000_000, "records produced to Kafka first: a young JVM runs at half speed")
 )
 
-// options is what to measure.
+// options choose what to measure.
 type options struct {
 	scenarios           []string
 	runs                int
@@ -172,14 +172,14 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// unlike are the scenarios of which none differs from another one in numbers only.
+// unlike are the scenarios that differ in more than numbers.
 var unlike = []string{drainBatches, drainSingles, drainOneTx, "drain-hot-keys", "drain-100k", "drain-delete",
 	"drain-keep", "parked", drainLongV4, paced}
 
 // TestBenchMeasuresEveryScenario runs each kind of scenario once with little to do. Breaks it catches: a bench that no
 // longer fits the relay, and a relay that is wrong (seen to fail with one record of the topic not shown to the judge,
 // with a row of the journal deleted before the verdict, with the truth in another order, with deleted rows not kept as
-// truth, with nothing parked, and with several rows in a transaction of which one is timed). The relay is that of the
+// truth, with nothing parked, and with several rows in a transaction and one of them timed). The relay is that of the
 // guarded way in, which is checked: seen to fail with its settings left out.
 func TestBenchMeasuresEveryScenario(t *testing.T) {
 	harness.Full(t)

@@ -48,7 +48,7 @@ func newPace(rate int, warm, measured time.Duration) pace {
 func (p pace) wait(start time.Time, n int) {
 	due := start.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
 	if left := time.Until(due); left > 0 {
-		time.Sleep(left) // the pace is what is wanted here
+		time.Sleep(left) // the sleep sets the pace
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/bench"
 )
 
-// plotOf is a plot of the figures whose names end as one of the series does; what stands in front of that in the name
-// says of which relay they are, when several are compared.
+// plotOf plots the figures whose names end like one of the series; the prefix of the name
+// tells the relay, when several are compared.
 func (r *result) plotOf(title string, logarithmic bool, series ...string) bench.Plot {
 	p := bench.Plot{Title: title, Logarithmic: logarithmic}
 	for _, s := range r.Scenarios {

@@ -23,7 +23,7 @@ const (
 	pollBatch    = 1000
 )
 
-// poller is what many write instead of reading the WAL: rows that are not published are locked, produced and marked, in
+// poller is a usual alternative to reading the WAL: unpublished rows are locked, produced and marked, in
 // one transaction. There is one of it and one outbox, so its order is that of seq; with several sessions writing one
 // aggregate it would send rows out of order that become visible out of order, which is not so here.
 type poller struct {
@@ -32,7 +32,7 @@ type poller struct {
 	Topic   string
 }
 
-// pollerIndex is what the worker looks for rows by.
+// pollerIndex is the index by which the worker finds rows.
 const pollerIndex = "CREATE INDEX bench_unpublished ON outbox_events (seq) WHERE published_at IS NULL"
 
 // runPoller is the process: it returns its exit code after SIGTERM.

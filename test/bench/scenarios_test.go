@@ -14,7 +14,7 @@ const (
 	paced        = "paced"        // commits at a given rate
 )
 
-// shape is what the events are like, and what becomes of them. In a scenario 0 and "" stand for what the flags say.
+// shape describes the events and their fate. In a scenario 0 and "" stand for the flags' values.
 type shape struct {
 	payload      int    // bytes of jsonb, about
 	headers      bool   // in a column of the row, as tracing has them

@@ -88,7 +88,7 @@ func (st *stage) repeat(t *testing.T, r *result, name, what string, once func(*t
 
 const aggregateType = "order"
 
-// run is what one run has of its own: a database, a topic, a relay.
+// run holds a run's own database, topic and relay.
 type run struct {
 	*stage
 	t       *testing.T
@@ -198,7 +198,7 @@ func (r *run) walEnd() uint64 {
 	return uint64(lsn)
 }
 
-// cost is what everything has used up to now.
+// cost returns the resource usage so far.
 func (r *run) cost() cost {
 	r.t.Helper()
 	c := cost{at: time.Now(), wal: r.walEnd()}
@@ -208,7 +208,7 @@ func (r *run) cost() cost {
 	return c
 }
 
-// status is what the relay's API tells of it.
+// status is the relay's status by its API.
 type status struct {
 	Role      string `json:"role"`
 	LookingUp bool   `json:"looking_up"`

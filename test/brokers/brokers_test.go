@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// message is what the broker has of an event.
+// message is an event's message at the broker.
 type message struct {
 	id, key  string
 	payload  []byte

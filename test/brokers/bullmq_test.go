@@ -40,7 +40,7 @@ func newWorker(t *testing.T, server *harness.RedisServer, module string, queues 
 	return &worker{t, harness.NewScript(t, "test/node/worker.js", nil, append([]string{module, port}, queues...)...)}
 }
 
-// job is what a worker had of a job.
+// job is a job as a worker received it.
 type job struct {
 	Queue string
 	Data  struct {
@@ -51,7 +51,7 @@ type job struct {
 	}
 }
 
-// jobs are what the worker has had of the queue so far.
+// jobs returns the worker's jobs of the queue so far.
 func (w *worker) jobs(queue string) (found []job) {
 	for _, line := range w.script.Lines() {
 		var j job

@@ -121,7 +121,7 @@ func TestTopologyOfNamedConsumers(t *testing.T) {
 	})
 }
 
-// Breaks it catches: consumers of which some are made although something is there that differs, and a difference that
+// Breaks it catches: some consumers created although something exists that differs, and a difference that
 // is not named. Seen to fail with the look at the retry queues left out.
 func TestTopologyOfNamedConsumersRefusesWhatDiffers(t *testing.T) {
 	harness.Full(t)

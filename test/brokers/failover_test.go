@@ -120,8 +120,8 @@ type failing struct {
 	read  func(topic string) []message
 }
 
-// judgeFailovers has events published through the faults: each is there once and in order, but for what is lost, which
-// is what the relay and verify say, and what can be repaired.
+// judgeFailovers publishes events through the faults: each is there once and in order, except lost ones, which
+// the relay and verify name, and which can be repaired.
 func judgeFailovers(t *testing.T, f failing) {
 	t.Helper()
 	transactions := harness.Count(t, "brokers' transactions")

@@ -28,7 +28,7 @@ const (
 	loopRetry = 250 * time.Millisecond
 )
 
-// loop is what people write instead of a relay: rows that are not published are locked, published by the broker's own
+// loop is a usual program without a relay: unpublished rows are locked, published by the broker's own
 // client with all that it can have out at a time, and marked when everything is acknowledged, in one transaction. What
 // goes wrong is logged and tried again, over new connections.
 type loop struct {

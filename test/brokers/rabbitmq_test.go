@@ -93,7 +93,7 @@ func queued(all []amqp.Delivery) (found []message) {
 	return found
 }
 
-// Duplicates are what had no confirm, or was not journaled, when something broke. Breaks it catches: an event lost or
+// Duplicates were unconfirmed, or not journaled, when something broke. Breaks it catches: an event lost or
 // out of order between Postgres and a quorum queue, whatever is killed, and more duplicates than were in flight. Seen
 // to fail with a refused or cut wave taken for written.
 func TestRabbitMQHasEachEventInOrder(t *testing.T) {

@@ -117,7 +117,7 @@ func (s side) enter(t *testing.T, name, sink string, proxied bool) (contestant, 
 	return l, pg, topic
 }
 
-// figures are what came of one.
+// figures are the results of one.
 type figures struct {
 	rate, cpu               float64 // events per second; CPU seconds per million events
 	p50                     time.Duration
@@ -303,7 +303,7 @@ func awaitCount(t *testing.T, c contestant, topic target, n int) (stuck int) {
 // count counts what is lost, doubled and out of order: an event that comes first behind a later one of its key.
 func (f *figures) count(t *testing.T, found []message) {
 	t.Helper()
-	last, seen := map[int]int{}, map[int]bool{} // by the number, of which write makes the key
+	last, seen := map[int]int{}, map[int]bool{} // by the number; write derives the key from it
 	for _, m := range found {
 		var body struct {
 			N *int `json:"n"`

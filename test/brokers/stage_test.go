@@ -70,7 +70,7 @@ func redisStage(t *testing.T, sink string) side {
 	s := oneAddress(t, server.Addr)
 	s.begin = func(string) {}
 	if sink == "bullmq" {
-		s.settings = func(addr string) []any { // the data of a job is what the loop makes it
+		s.settings = func(addr string) []any { // the loop makes the job's data
 			return []any{"sink", "bullmq", "redis.url", "redis://" + addr, "bullmq.data", "payload"}
 		}
 		s.target = func(topic string) target { return jobTarget(t, reader, topic) }

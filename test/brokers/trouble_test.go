@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// troubled is a broker of which one topic is in trouble at first.
+// troubled is a broker with one topic in trouble at first.
 type troubled struct {
 	settings []any
 	begin    func(order, invoice string) // makes the first, and leaves the other in trouble

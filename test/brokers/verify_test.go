@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// verdict is what cdc-relay verify --json says.
+// verdict is the answer of cdc-relay verify --json.
 type verdict struct {
 	Rows, Records, Missing, Lost, Duplicated, Different, Misplaced, Expired, Others int
 
@@ -287,7 +287,7 @@ func TestVerifyComparesAStreamOfRabbitMQ(t *testing.T) {
 	relay.Stop(t)
 }
 
-// delivered is what the stream holds.
+// delivered returns the messages of the stream.
 func delivered(t *testing.T, c *amqp.Channel, stream string) (found []amqp.Delivery) {
 	t.Helper()
 	if err := c.Qos(1000, 0, false); err != nil {

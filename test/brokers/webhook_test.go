@@ -41,7 +41,7 @@ func bodies(t *testing.T, all []harness.Delivery) (found []message) {
 	return found
 }
 
-// Duplicates are what had no answer, or was not journaled, when something broke. Breaks it catches: an event lost or
+// Duplicates were unanswered, or not journaled, when something broke. Breaks it catches: an event lost or
 // out of order between Postgres and a receiver, whatever is killed, and more duplicates than were in flight. Seen to
 // fail with keys spread over the lanes without a look at them.
 func TestWebhooksComeInOrderAndNoneIsLost(t *testing.T) {

@@ -107,7 +107,7 @@ func (w *world) disturb(kinds ...cutproxy.Kind) func() {
 	return func() { w.disturbing.Store(nil) }
 }
 
-// dropSlot takes the slot away from whoever streams from it.
+// dropSlot drops the slot while it is streamed.
 func (w *world) dropSlot() func() {
 	slot := w.settings.Slot()
 	conn := w.pg.Connect(w.t)

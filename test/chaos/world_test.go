@@ -121,7 +121,7 @@ func (w *world) caughtUp() time.Duration {
 	return time.Since(began)
 }
 
-// portion is what has come to the topics.
+// portion holds the records that have reached the topics.
 type portion struct {
 	duplicates int // ids that were there before
 	late       int // records that say that the stream had left them out

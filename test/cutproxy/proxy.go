@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Kind is what happens to a request.
+// Kind is the fate of a request.
 type Kind uint8
 
 // The kinds.
@@ -39,7 +39,7 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// Action is what the policy wants done with a request.
+// Action is the policy's decision about a request.
 type Action struct {
 	Kind  Kind
 	Delay time.Duration // of Late

@@ -12,7 +12,7 @@ import (
 // pageSize is in what pieces writes are held, in bytes.
 const pageSize = 4096
 
-// memory is what was written and not synced, by inode: a file that is renamed, or has two names, is one.
+// memory holds written and unsynced data, by inode: a file that is renamed, or has two names, is one.
 type memory struct {
 	mu    sync.Mutex // guards what follows; taken before a file's
 	files map[uint64]*file

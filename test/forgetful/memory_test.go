@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// model is what a file must hold: as it is seen, and as it is after a crash.
+// model is a file's expected content: as seen now, and after a crash.
 type model struct{ seen, durable []byte }
 
 func grown(b []byte, size int) []byte {

@@ -11,7 +11,8 @@ import (
 )
 
 // erlangMapper stands in for epmd, Erlang's port mapper, of one node: it tells the node other ports for its peers than
-// their own, which lead through proxies. The protocol is at https://www.erlang.org/doc/apps/erts/erl_dist_protocol.html.
+// their own, which lead through proxies. The protocol is at
+// https://www.erlang.org/doc/apps/erts/erl_dist_protocol.html.
 type erlangMapper struct {
 	listener net.Listener
 	ports    map[string]int // by the node's name before the @; unchanged once the mapper runs

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Log is what programs and loggers write while a test reads it.
+// Log collects the output of programs and loggers while a test reads it.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu

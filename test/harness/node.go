@@ -133,7 +133,7 @@ func (n *Script) Start() {
 // Kill9 kills the program and waits for its end.
 func (n *Script) Kill9() { n.process.Kill() }
 
-// Lines are what it has written so far, to both outputs, over all starts.
+// Lines returns its output so far, of both streams, over all starts.
 func (n *Script) Lines() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

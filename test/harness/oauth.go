@@ -189,7 +189,7 @@ func (i *Issuer) sign(lifetime time.Duration, more map[string]any) string {
 	return text + "." + encode(signature)
 }
 
-// BearerListener is a listener that takes this issuer's tokens, and no session of which lasts longer; 0: than its
+// BearerListener is a listener that takes this issuer's tokens and limits sessions to longest; 0: to their
 // token. A cluster that has it needs the arguments of Java, too.
 func (i *Issuer) BearerListener(name string, longest time.Duration) Listener {
 	settings := map[string]string{

@@ -62,7 +62,7 @@ func (r *Receiver) Start(t testing.TB) {
 // Kill closes the listener and every connection, whatever is on its way.
 func (r *Receiver) Kill() { _ = r.server.Close() }
 
-// noted is an answer of which the status is known.
+// noted is an answer with a known status.
 type noted struct {
 	http.ResponseWriter
 	status int
@@ -106,7 +106,7 @@ func (r *Receiver) enter(lane string, by int) {
 	}
 }
 
-// Deliveries are what was taken so far, in order; of one path, or with "" of all.
+// Deliveries returns the accepted requests so far, in order; of one path, or with "" of all.
 func (r *Receiver) Deliveries(path string) (found []Delivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

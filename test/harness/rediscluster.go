@@ -86,7 +86,7 @@ func (c *RedisCluster) must(s *RedisServer, words ...string) string {
 	return answer
 }
 
-// node is what a server says of one of the cluster's.
+// node is a node of the cluster as a server reports it.
 type node struct {
 	id, addr string
 	flags    []string
@@ -94,7 +94,7 @@ type node struct {
 	slots    []string
 }
 
-// nodes are what the server says (CLUSTER NODES); none if it does not answer.
+// nodes returns the server's CLUSTER NODES; none if it does not answer.
 func (s *RedisServer) nodes() (all []node) {
 	text, err := s.Ask("CLUSTER", "NODES")
 	if err != nil {

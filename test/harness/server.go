@@ -79,7 +79,7 @@ func (s *server) await(ctx context.Context, process *child.Process) error {
 	}
 }
 
-// firstLine is what the server says first, or to what it is asked.
+// firstLine returns the server's first line, or its answer to a question.
 func (s *server) firstLine(asked string) (string, error) {
 	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/doctor/verify"
 )
 
-// truthSchema is what a workload writes beside the outbox, in the same transactions. A lane's row in truth_lane is
+// truthSchema holds a workload's record of the outbox, written in the same transactions. A lane's row in truth_lane is
 // locked from before its first insert until commit, so the order of seq is the order of the commits.
 const truthSchema = `
 CREATE TABLE IF NOT EXISTS truth_lane (aggregate_type text, aggregate_id text, seq bigint NOT NULL DEFAULT 0,

@@ -42,7 +42,7 @@ func decoded(t *testing.T, p *harness.PG, slot string) []string {
 	return ids
 }
 
-// relayed is what a faultless relay would put into the topics, made from the truth in the order of the ids.
+// relayed returns the records of a faultless relay, made from the truth in the order of the ids.
 func relayed(t *testing.T, p *harness.PG, topics map[string]string, ids []string) []*kgo.Record {
 	t.Helper()
 	type event struct {

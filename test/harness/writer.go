@@ -143,7 +143,7 @@ func (w *writer) commitPrepared(ctx context.Context) error {
 	return nil
 }
 
-// shapes are what a transaction may look like, each with its share in percent; they add up to 100.
+// shapes are the kinds of transactions, each with its share in percent; they add up to 100.
 var shapes = []struct {
 	share  int
 	lanes  int // at most so many aggregates

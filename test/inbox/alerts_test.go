@@ -21,7 +21,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// mood is what the handlers of a watched consumer do; any goroutine sets it.
+// mood controls the handlers of a watched consumer; any goroutine sets it.
 type mood struct {
 	err   atomic.Pointer[error] // of one key in fifty; of each, if outage
 	slow  atomic.Bool

@@ -64,9 +64,9 @@ func TestALongParkedLaneIsDoneInOrderAfterAReplay(t *testing.T) {
 
 // One key of a thousand fails at each attempt: the others are as fast as without it. Without it is a second consumer
 // of the same records at the same time, so that the machine's other work is in both. Their 99th percentiles differ by
-// less than a fifth at night; CI, on a busy machine, holds the one to the double of the other and 100 ms, in one of some
-// tries: what others do to the machine is in some of them, what the failing key does is in all. Seen to fail with a
-// breaker that one failing key opens.
+// less than a fifth at night; CI, on a busy machine, holds the one to the double of the other and 100 ms, in one of
+// some tries: what others do to the machine is in some of them, what the failing key does is in all. Seen to fail with
+// a breaker that one failing key opens.
 func TestAFailingKeyLeavesTheOthersAlone(t *testing.T) {
 	harness.Full(t)
 	apartEnough(t, oneOfAThousand, 1.2)

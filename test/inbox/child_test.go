@@ -24,7 +24,7 @@ import (
 
 const childVariable = "INBOX_TEST_CHILD"
 
-// childConfig is what a consumer in a process of its own is told.
+// childConfig configures a consumer in a process of its own.
 type childConfig struct {
 	URL      string
 	Brokers  []string
@@ -34,7 +34,7 @@ type childConfig struct {
 	Peer     string // another library, that does the same; see peers_test.go
 	Group    string // of Kafka; empty: billing
 	Update   bool   // each event is one UPDATE, and nothing else
-	Once     string // a file: whoever makes it freezes at an event that says so
+	Once     string // a file: the process that creates it freezes at an event that says so
 	Broker   string // another one than Kafka; see brokers_test.go
 }
 

@@ -141,7 +141,7 @@ func statementsAlone(t *testing.T, pool *pgxpool.Pool, events int) {
 	workers.Wait()
 }
 
-// accounts are what the handler of one UPDATE changes.
+// accounts is the table that the handler of one UPDATE changes.
 var accounts = fmt.Sprintf(`CREATE TABLE account (key text PRIMARY KEY, n bigint NOT NULL);
 	INSERT INTO account SELECT 'k' || i, 0 FROM generate_series(0, %d) i`, figureKeys-1)
 

@@ -68,7 +68,7 @@ func TestALimitLeavesWorkersToOtherTypes(t *testing.T) {
 	}
 }
 
-// mixed are forty slow events of forty keys, four of which fail at first, and then twenty fast ones of other keys.
+// mixed returns forty slow events of forty keys, with four that fail at first, then twenty fast ones of other keys.
 func mixed(topic string) (all []*kgo.Record) {
 	for n := range 60 {
 		p, eventType := payload{Seq: n}, "Slow"

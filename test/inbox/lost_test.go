@@ -18,7 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// Records are deleted before a consumer has read them, while it is stopped: the log says of which partition and which
+// Records are deleted before a consumer has read them, while it is stopped: the log names the partition and the
 // offsets, the counter how many, and the others are handled. The lag is known before the first record. Seen to fail
 // with the client's own step to the log's start: nothing was said.
 func TestRecordsThatTheTopicLostAreToldOf(t *testing.T) {

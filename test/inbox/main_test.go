@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// effects is what a consumer under test does: one row an event, numbered in the order of the statements. Within a key
-// that is the order of the commits, if the inbox keeps its promise.
+// effects is the table of a consumer under test: one row per event, numbered in the order of the statements. Within a
+// key that is the order of the commits, if the inbox keeps its promise.
 const effects = `CREATE TABLE effect (n bigint GENERATED ALWAYS AS IDENTITY, key text, event text, seq integer,
 	partition integer, process integer, at timestamptz DEFAULT clock_timestamp())`
 

@@ -33,7 +33,7 @@ const peerTables = `CREATE TABLE processed (id uuid PRIMARY KEY)`
 // peerSession is how long the group waits for one that was killed.
 const peerSession = 2 * time.Second
 
-// peerWork is what a peer does with an event: the processed id and one UPDATE, in one transaction.
+// peerWork is a peer's work for an event: the processed id and one UPDATE, in one transaction.
 func peerWork(ctx context.Context, pool *pgxpool.Pool, id, key string) error {
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		claimed, err := tx.Exec(ctx, "INSERT INTO processed VALUES ($1) ON CONFLICT DO NOTHING", id)

@@ -12,7 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// protocol is what a seed's world and its members said, for whoever has to find out why it failed.
+// protocol is the log of a seed's world and its members, for finding out why it failed.
 type protocol struct {
 	mu  sync.Mutex
 	all []byte // guarded by mu

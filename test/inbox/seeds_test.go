@@ -250,7 +250,7 @@ func (w *world) judge(ctx context.Context) error {
 	return nil
 }
 
-// brokenRules are changes of the package, each of which breaks a rule of docs/inbox.md.
+// brokenRules are changes of the package that each break a rule of docs/inbox.md.
 var brokenRules = []struct{ rule, file, old, new string }{
 	{"a start trusts Kafka's offset alone", "kafka.go", "return min(start.Next, committed)", "return committed"},
 	{"a claim returns no conflicts", "internal/ledger/ledger.go", "	return conflicts, nil\n}\n\nfunc columns",

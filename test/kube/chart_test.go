@@ -28,10 +28,10 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the files that are made from others")
 
-// initURL is what the Secret has under init.urlKey.
+// initURL is the Secret's value of init.urlKey.
 const initURL = "postgres://owner:a%20secret@db.internal:5432/shop"
 
-// environ is what a container's environment has that the relay reads.
+// environ returns the variables of a container that the relay reads.
 func environ(c core.Container) (pairs []string) {
 	for _, e := range c.Env {
 		value := e.Value

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// required is what each row below sets besides what is wrong.
+// required is set in each row below besides the wrong value.
 const required = `config: {postgres: {url: "postgres://relay@db/shop"}, kafka: {brokers: ["kafka:9092"]}}`
 
 // Breaks it catches: a value that is misspelt and does nothing, a password in a ConfigMap, an installation that cannot

@@ -26,7 +26,7 @@ import (
 
 const chartFolder = "../../deploy/helm/cdc-relay"
 
-// object is what the API takes, by its type.
+// object is an object of the API.
 type object interface {
 	meta.Object
 }
@@ -81,7 +81,7 @@ func documents(text []byte) (found [][]byte) {
 	return found
 }
 
-// rendered is what a chart makes of values.
+// rendered is a chart rendered with values.
 type rendered struct {
 	objects map[string]object // by kind/name
 	notes   string

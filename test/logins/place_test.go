@@ -188,7 +188,7 @@ func (p *place) flow(t *testing.T, cfg config.Config) *sinktest.Flow {
 // patience is for one check, or one topic that is read.
 const patience = 5 * time.Second
 
-// examine is what check does.
+// examine checks as the command does.
 func examine(t *testing.T, cfg config.Config) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -20,7 +20,7 @@ type clause struct {
 // is refused is noticed by every test that sends it, and nothing is learned.
 const (
 	always    = "((~) OR true)"    // a condition among others that must hold
-	never     = "((~) AND false)"  // one of which one must hold
+	never     = "((~) AND false)"  // of which one must hold
 	anyOrder  = "random()"         // an order that is not known when the code is compiled
 	boundless = "~ NULL::bigint +" // the word LIMIT or OFFSET
 )
@@ -34,7 +34,7 @@ type lexeme struct {
 // clauses finds what can be broken in a statement, or in a part of one: every conjunct of every WHERE, HAVING and ON,
 // every operand of an OR among them, every FOR UPDATE and the like, every SKIP LOCKED and NOWAIT, every ON CONFLICT,
 // every LIMIT and OFFSET, and every key of an ORDER BY. These are turned round: without an order rows mostly come as
-// they were inserted, which is what tests expect, and what no server promises. It reads the SQL that the store writes,
+// they were inserted, as tests expect, though no server promises it. It reads the SQL that the store writes,
 // not any SQL. opaque are the runes that stand for what is not known, such as the value of a variable.
 func clauses(text string, opaque func(rune) bool) []clause {
 	s := &statement{text: text, lexemes: lexemes(text, opaque)}

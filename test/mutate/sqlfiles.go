@@ -62,7 +62,7 @@ func (b *bed) fileSQL(name, text string) {
 	}
 }
 
-// filesText is what the switches know of the files.
+// filesText describes the files for the switches.
 func (b *bed) filesText() string {
 	var text strings.Builder
 	text.WriteString("\nvar fileSites = map[int]fileSite{\n")

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// verdict is what the tests said of a change: nothing when all pass.
+// verdict is the tests' output about a change: nothing when all pass.
 type verdict struct {
 	by      string // the test that notices it
 	refused string // why the server refuses the statement, if that is why it fails
@@ -73,7 +73,7 @@ var (
 	panicked = regexp.MustCompile(`(?m)^\t+(Test\w+)(?:/.*)? \(|_test\.(Test\w+)[.(]`)
 )
 
-// ran is what one run of tests came to.
+// ran is the result of one run of tests.
 type ran struct {
 	output  []byte
 	failed  string // the first test that fails, or panics, or does not end

@@ -252,7 +252,7 @@ func (j *judge) refusals(s *site, url, dead string) {
 
 func loginOf(token string) string { return fmt.Sprintf(`{"token": %q, "name": "ann"}`, token) }
 
-// sessions logs in, as the last of which too many fail, and out.
+// sessions logs in and out; the last of too many logins fails.
 func (j *judge) sessions(url, shut, large string) {
 	j.t.Helper()
 	const path = "/api/v1/session"

@@ -112,7 +112,7 @@ func (w *world) connect(t *testing.T) harness.ConnectConfig {
 // ordersVariable holds the orders of a process that is a peer.
 const ordersVariable = "PEERS_ORDERS"
 
-// orders is what a peer of ours is told.
+// orders configures a peer of ours.
 type orders struct {
 	Peer              string
 	URL               string // of the database
@@ -199,7 +199,7 @@ func (p *processPeer) said() string {
 }
 
 // buildGoPQ builds go-pq-cdc-kafka in a copy, as its program needs a module of its own, and no other is to know what
-// that needs: whoever cannot fetch it has the other peers.
+// that needs: without network access the other peers still work.
 func buildGoPQ(dir string) (binary string, err error) {
 	if *goPQFlag != "" {
 		return *goPQFlag, nil

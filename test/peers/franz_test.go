@@ -22,7 +22,7 @@ type transaction struct {
 }
 
 // franz is a small relay: WAL by pglogrepl, records by franz-go's idempotent producer, and a position that is confirmed
-// when the brokers have acknowledged everything up to it. It is what remains of cdc-relay without its journal.
+// when the brokers have acknowledged everything up to it. It is cdc-relay without its journal.
 type franz struct {
 	orders
 	conn   *pgconn.PgConn

@@ -21,7 +21,7 @@ const (
 // largestRecord is the clients' own limit, in bytes, above the topics' one, which is the one to decide.
 const largestRecord = 8 << 20
 
-// pollerIndex is what the worker looks for rows by.
+// pollerIndex is the index by which the worker finds rows.
 const pollerIndex = "CREATE INDEX unpublished ON outbox_events (seq) WHERE published_at IS NULL"
 
 // poll is a polling worker as people write it: rows that are not published are locked, produced and marked, in one

@@ -67,7 +67,7 @@ func (o outcome) meanwhile() string {
 	return said
 }
 
-// remarks are what a row needs said besides.
+// remarks returns the notes on a row.
 func (o outcome) remarks() string {
 	said := []string{}
 	add := func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }

@@ -26,7 +26,7 @@ type arrival struct {
 	at time.Time
 }
 
-// verdict is what the judge says of a run.
+// verdict is the judge's result of a run.
 type verdict struct {
 	report                    verify.Report
 	lost, doubled, disordered int

@@ -22,13 +22,13 @@ import (
 
 const partitions = 6
 
-// The aggregate types: the topic of the second is what is missing in one of the faults.
+// The aggregate types: the topic of the second is missing in one of the faults.
 const (
 	mainType   = "order"
 	secondType = "payment"
 )
 
-// stage is what all runs share: one broker, behind a proxy, too.
+// stage is shared by all runs: one broker, also behind a proxy.
 type stage struct {
 	kafka   *harness.Cluster
 	proxies []*cutproxy.Plain
@@ -61,7 +61,7 @@ type world struct {
 	topics []string // those that are made; guarded by mu
 }
 
-// newWorld makes the outbox, the publication and the slot as `cdc-relay init` does, for whoever is to read them. A peer
+// newWorld makes the outbox, the publication and the slot as `cdc-relay init` does, for the peer under test. A peer
 // whose connections are to be cut sees the servers by way of proxies.
 func (st *stage) newWorld(t *testing.T, proxied bool) *world {
 	t.Helper()

@@ -22,7 +22,7 @@ import (
 // patience is more than a step of a scenario takes, also at night.
 const patience = 5 * time.Minute
 
-// format is what a workload's payloads are in one of the formats.
+// format describes a workload's payloads in one of the formats.
 type format struct{ name, kind, extension, schema, message string }
 
 var formats = []format{
@@ -97,7 +97,7 @@ func saysThatItWaits(t *testing.T, lines []*line) {
 	}
 }
 
-// number asks for one until it is what is wanted.
+// number polls for a number until it is accepted.
 func (l *line) number(t *testing.T, what, sql string, enough func(int) bool) {
 	t.Helper()
 	harness.Eventually(t, patience, what, func(ctx context.Context) string {
@@ -232,7 +232,7 @@ func placeOf(r *kgo.Record) verify.Place {
 	return verify.Place{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset}
 }
 
-// read is what Java reads of the values in the topics, as jsonb writes it. A tombstone has none.
+// read returns the values in the topics as Java reads them, in the form of jsonb. A tombstone has none.
 func (l *line) read(t *testing.T, topics []string) map[verify.Place][]byte {
 	t.Helper()
 	var places []verify.Place

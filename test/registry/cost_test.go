@@ -49,7 +49,7 @@ const (
 	cpuMost = 15
 )
 
-// figures are what the drains of one format took.
+// figures are the costs of one format's drains.
 type figures struct{ rate, cpu []float64 }
 
 // What the formats cost beside plain: a backlog of each, drained in turns, on one machine. Break it catches: a format

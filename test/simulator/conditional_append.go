@@ -226,7 +226,7 @@ func (t *transit) write(m *sent) {
 	}
 }
 
-// answer is what the broker says of it. Called with mu held.
+// answer returns the broker's answer. Called with mu held.
 func (t *transit) answer() conditional.Answer {
 	switch {
 	case t.moved:

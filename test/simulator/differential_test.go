@@ -27,7 +27,7 @@ const (
 	manySequences = 40
 )
 
-// TestMadeUpTablesDoWhatTheRealOnesDo makes the same calls, by a seed, of three relays, two of which share a slot, on
+// TestMadeUpTablesDoWhatTheRealOnesDo makes the same calls, by a seed, of three relays, two of them on one slot, on
 // package store and on the made-up tables, and compares after each call what they say and what they hold. A sequence
 // that fails is shortened as long as it fails.
 //
@@ -145,7 +145,7 @@ type drill struct {
 
 const otherSlot = "other"
 
-// sequence makes the steps, each of which depends on its own number and on what is there.
+// sequence makes the steps; each depends on its own number and on the current state.
 func sequence(t *testing.T, real *realTables, seed uint64, steps []int, mutant string,
 	calls map[string]int) (why string, story []string) {
 	synctest.Test(t, func(t *testing.T) {

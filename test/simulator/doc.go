@@ -48,8 +48,8 @@
 //     that ended while it was on its way, and not when it is recorded; the driver counts what it has sent again itself.
 //   - J2 First appearances of a lane are in the order of its commits, dead letters left out.
 //   - J3 A process that has the slot has never more than limits.max_unrecorded records in topics that are not
-//     journaled; what it has left there before another one took the slot over, and it got it back, is that crash's, as
-//     is what it looked for without success when it took the slot over again.
+//     journaled; records it left there before another one took the slot over, and it got it back, are that crash's, as
+//     are those it looked for without success when it took the slot over again.
 //   - J4 The slot's position never passes an event that is neither journaled, nor parked, nor dead; it never goes back
 //     by the relay's word, and never exceeds what the session has received.
 //   - J5 A journal row is true when it is written, but for one of a process that has lost the slot, whose record the

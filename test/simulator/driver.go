@@ -20,7 +20,7 @@ type driver struct {
 
 func newDriver(p *process) *driver { return &driver{p: p} }
 
-// attempts is what the driver keeps in Batch.State.
+// attempts is kept in Batch.State by the driver.
 type attempts struct {
 	batch   *sink.Batch
 	records []*row

@@ -16,7 +16,7 @@ import (
 // yet: the slot is free at once, and a standby may take it before this relay knows. This file has the ends of that
 // kind, what causes them until a person repairs it, and who must have said so by then.
 
-// startPause is what two calls of a slow start take each: together longer than a standby needs to see that the slot is
+// startPause is the duration of two calls of a slow start: together longer than a standby needs to see that the slot is
 // free.
 const startPause = 300 * time.Millisecond
 
@@ -25,7 +25,7 @@ const startPause = 300 * time.Millisecond
 // takes to learn why they end.
 const reasonPatience = time.Minute
 
-// breakage is what ends each stream that comes to it.
+// breakage ends each stream that reaches it.
 type breakage struct {
 	code string       // of the halt that says so
 	at   time.Time    // since when
@@ -82,7 +82,7 @@ func (w *world) planBreak(d *dice) {
 	})
 }
 
-// fix is what a person does about the breakage. Called with mu held.
+// mend repairs the breakage as a person does. Called with mu held.
 func (w *world) mend() {
 	w.judgeReasons()
 	if tx := w.broken.tx; tx != nil {
@@ -138,7 +138,7 @@ func (w *world) listen() {
 	}
 }
 
-// unreadable is what a server says of a row whose text is larger than it can make.
+// unreadable is a server's error about a row whose text is too large.
 const unreadable = "invalid memory alloc request size 1258291203"
 
 // refuse decides whether the server can decode what was just committed. Called with mu held.

@@ -27,7 +27,7 @@ func (s *server) holds() []string {
 	return f
 }
 
-// states are what the relay knows of slots.
+// states collects the relay's states of slots.
 func (f *facts) states(db *database) {
 	for of, source := range db.sources {
 		f.add("source", source, of.slot, of.oid)
@@ -69,7 +69,7 @@ func (f *facts) states(db *database) {
 	}
 }
 
-// events are what became of events that were published, and what is to come of a list.
+// events collects the published events, and the rest of a list.
 func (f *facts) events(db *database) {
 	for at, p := range db.journal {
 		f.add("journal", at.source, at.id, p.Topic, p.Partition, p.Offset, db.journaled[at])

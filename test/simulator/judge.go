@@ -87,8 +87,8 @@ type turn struct {
 	unrecorded int // records appended in it that are not journaled
 }
 
-// leave makes records of a partition that no one can read back those of the crash that left them there: whoever looks
-// for them forgets them, and counts what may be sent again.
+// leave assigns unreadable records of a partition to the crash that left them there: a relay that looks
+// for them forgets them, and counts possible duplicates.
 func (w *world) leave(part *clusterPartition) {
 	part.excused = int64(len(part.log))
 	for _, m := range part.log {

@@ -131,7 +131,7 @@ func (c *cluster) receive(p *process, serial int, part *clusterPartition, m mess
 		late := c.w.late(serial, part)
 		c.w.judgeAppended(p, serial, part, m.row)
 		if late {
-			m.row.left++ // whoever has the slot now cannot know of it
+			m.row.left++ // the slot's holder cannot know of it
 		}
 	}
 	if p.dead {

@@ -19,7 +19,7 @@ const (
 // Kinds are the names of the above.
 var Kinds = []string{Kafka, Conditional, Confirm}
 
-// brokerKind is what a run's broker is like, besides its name.
+// brokerKind describes a run's broker, besides its name.
 type brokerKind struct {
 	name string
 

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// postTimeout is what the slowest answers take longer than.
+	// postTimeout is exceeded by the slowest answers.
 	postTimeout = time.Second
 	// mostStumbles is how often in a row an endpoint fails on one event by chance. The driver sets one aside as its own
 	// fault after ten; that it is in no topic then no one could say.
@@ -57,7 +57,7 @@ func (d *postDriver) Dropped(b *sink.Batch) {
 	d.Driver.Dropped(b)
 }
 
-// fate is what becomes of a request.
+// fate is the outcome of a request.
 type fate struct {
 	status int // of the answer; 0: there is none
 	// The endpoint takes the message at once, when it answers, or a while after the sender has heard of nothing.

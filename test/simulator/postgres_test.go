@@ -21,8 +21,8 @@ import (
 )
 
 // realTables are the relay's tables on a real Postgres, for one seed after the other. What is done there is done by a
-// goroutine outside of the bubble, on connections from outside of it: whoever waits for that is not durably blocked, so
-// fake time stands.
+// goroutine outside of the bubble, on connections from outside of it: a caller that waits for it is not durably
+// blocked, so fake time stands.
 type realTables struct {
 	url  string
 	jobs chan func()
@@ -231,7 +231,7 @@ func (r *realTables) takes(ctx context.Context, t *tables, name string, effect f
 	return err
 }
 
-// kind is what a relay tells errors apart by.
+// kind classifies errors as a relay does.
 func kind(err error) string {
 	for _, known := range []error{store.ErrFenced, store.ErrLeaseLost, store.ErrCannot} {
 		if errors.Is(err, known) {

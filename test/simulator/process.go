@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// errDead is what a call of a process returns that was killed; no one is left to hear it.
+// errDead is returned by calls of a killed process; no one receives it.
 var errDead = errors.New("the process was killed")
 
 // process is one life of a relay. A kill cannot end its goroutines, so it ends what they can do: each call to the fakes

@@ -6,7 +6,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// profile is what a seed's run is like. Most runs have few kinds of trouble: with all of them at once none would get
+// profile describes a seed's run. Most runs have few kinds of trouble: with all of them at once none would get
 // far.
 type profile struct {
 	kind                     brokerKind

@@ -26,7 +26,7 @@ type reality interface {
 	remakes(t *table) // in place of the one before
 }
 
-// effect is what a call does to the tables.
+// effect applies a call to the tables.
 func (t *tables) effect(ctx context.Context, name string, effect func(*database) error) error {
 	if t.w.real != nil {
 		return t.w.real.takes(ctx, t, name, effect)

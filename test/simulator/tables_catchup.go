@@ -356,7 +356,7 @@ func (t *tables) ShowDead(context.Context, int, int) (due, left int, err error) 
 // ShowRetried has nothing to show.
 func (t *tables) ShowRetried(context.Context, int, int) (due, left int, err error) { return 0, 0, nil }
 
-// MirrorLag is what is not marked, or not deleted though it is to be by now, and for how long.
+// MirrorLag returns how many rows are not yet marked or deleted, and for how long.
 func (t *tables) MirrorLag(ctx context.Context) (n int64, age time.Duration, err error) {
 	if !t.mark && !t.delete {
 		return 0, 0, nil

@@ -119,7 +119,7 @@ func (db *database) stopped(of recorded, d *deadRow, r *store.Request) bool {
 	return false
 }
 
-// breakerState is what is kept of dlq.breaker.
+// breakerState is the stored state of dlq.breaker.
 type breakerState struct {
 	open    bool
 	opened  bool // ever

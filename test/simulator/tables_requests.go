@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// request is what a person asked for.
+// request is a person's request.
 type request struct {
 	store.Request
 	slot string
@@ -119,7 +119,7 @@ func (t *tables) finish(db *database, id int64, failed string) {
 	r.FinishedAt, r.Error = &now, failed
 	t.w.counts.Requests++
 	t.w.note("p%d has done request %d, %s%s", t.p.number, id, r.Kind, failed)
-	if failed != "" && r.Kind != store.RequestRetry && !t.w.unjudged { // of which nothing may be left to try
+	if failed != "" && r.Kind != store.RequestRetry && !t.w.unjudged { // nothing of it may be left to try
 		t.w.violate("p%d refuses request %d: %s", t.p.number, id, failed)
 	}
 }

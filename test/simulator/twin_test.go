@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// twin is package store and the made-up tables at once: what a relay asks goes to both, what the real ones say is what
-// it gets, and a difference fails the run. What it does not have is made up: the publication, the migration, and
+// twin is package store and the made-up tables at once: calls go to both, the real answers are
+// returned, and a difference fails the run. What it does not have is made up: the publication, the migration, and
 // the wait for transactions, which takes time.
 type twin struct {
 	*tables
@@ -27,7 +27,7 @@ type two[A, B any] struct {
 
 type doing[T any] = func(context.Context) (T, error)
 
-// both runs a method of both. shown is what of the answers must be the same.
+// both runs a method of both. shown is the part of the answers that must be equal.
 func both[T any](ctx context.Context, t twin, name string, reads bool, real, made doing[T],
 	shown func(T) any) (T, error) {
 	var got T

@@ -23,13 +23,13 @@ type transaction struct {
 	shuffled bool  // a message stands in front of the rows
 }
 
-// item is what the stream sends in order: a transaction, or a message that belongs to none.
+// item is one item of the stream: a transaction, or a message that belongs to none.
 type item struct {
 	tx  *transaction
 	lsn outbox.LSN // of the message
 }
 
-// from is what the slot's position is compared with: Postgres skips a transaction only if its commit record begins
+// from is compared with the slot's position: Postgres skips a transaction only if its commit record begins
 // before it (PostgreSQL: SnapBuildXactNeedsSkip).
 func (i item) from() outbox.LSN {
 	if i.tx != nil {

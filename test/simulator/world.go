@@ -58,7 +58,7 @@ func (s step) String() string {
 	return fmt.Sprintf("%9.4fs  %s", s.at.Seconds(), fmt.Sprintf(s.format, s.args...))
 }
 
-// Counts are what runs went through; they show that the trouble that was meant took place.
+// Counts are the events of runs; they show that the intended faults took place.
 type Counts struct {
 	Runs, Rows, Records, Calls                                   int
 	Processes, Kills, Freezes, Stops, TakeOvers                  int

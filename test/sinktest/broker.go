@@ -52,7 +52,7 @@ type Broker struct {
 	Answer func(Attempt) Plan
 	// Forgetful makes the broker append a batch once more when it comes again after it was written.
 	Forgetful bool
-	// BatchLimit and RecordLimit are what Limits answers; 0 = none.
+	// BatchLimit and RecordLimit are returned by Limits; 0 = none.
 	BatchLimit, RecordLimit int
 
 	mu         sync.Mutex // guards what follows
@@ -76,7 +76,7 @@ type brokerPartition struct {
 	out    bool          // a request with a batch of the partition is out
 }
 
-// batchHistory is what the broker keeps in Batch.State.
+// batchHistory is kept in Batch.State by the broker.
 type batchHistory struct {
 	batch   *sink.Batch
 	records []*sink.Record
@@ -129,7 +129,7 @@ func (b *Broker) change() {
 	b.changed = make(chan struct{})
 }
 
-// Log is what is in the topic, per partition in order, lower partitions first.
+// Log returns the topic's records, per partition in order, lower partitions first.
 func (b *Broker) Log(topic string) []Message {
 	b.mu.Lock()
 	defer b.mu.Unlock()

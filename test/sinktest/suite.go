@@ -27,7 +27,7 @@ type Fixture struct {
 	Read func(t *testing.T, topic string) []Message
 	// Deduplicates reports that the driver and its broker write a batch once, however often it is sent.
 	Deduplicates bool
-	// Lacks is what the broker's messages do not have.
+	// Lacks lists features that the broker's messages do not have.
 	Lacks Lacks
 	// Name is a header's name as readers see it, and whether a row can set it. Nil: each, as it is.
 	Name func(name string) (seen string, carried bool)
@@ -48,7 +48,7 @@ type Fixture struct {
 	Ruins map[string]func(t *testing.T, topic string) (cure func())
 }
 
-// Lacks is what a broker's messages do not have, and what the driver's documentation says in words.
+// Lacks lists features that a broker's messages do not have; the driver's documentation describes them.
 type Lacks struct {
 	Timestamps  bool // no time of ours
 	NullHeaders bool // a header that is null is read as empty
@@ -178,7 +178,7 @@ func record(topic, key, value string) *sink.Record {
 	return r
 }
 
-// sourceHeader is what tells a relay's records from those of other writers.
+// sourceHeader distinguishes a relay's records from those of other writers.
 const sourceHeader = "x-outbox-source"
 
 // numbered makes n records over the keys in turn; values grow in submit order.

@@ -70,7 +70,7 @@ func unusable(t *testing.T, f Fixture, ruin func(*testing.T, string) func()) {
 	aside.wantInTopic(f, topic)
 }
 
-// parked is what a submitter keeps of a topic that it diverts.
+// parked is a submitter's state of a diverted topic.
 type parked struct {
 	*bench
 	published int                       // before the topic was diverted
@@ -113,7 +113,7 @@ func (p *parked) divert(topic string, n int) {
 	}
 }
 
-// keys are those of lanes of which something is left.
+// keys returns the keys of lanes with events left.
 func (p *parked) keys() (keys []string) {
 	for key, lane := range p.lanes {
 		if len(lane) > 0 {

@@ -14,7 +14,7 @@ var namedLibraries = []string{
 	"github.com/prometheus/client_golang", "github.com/rs/zerolog",
 }
 
-// Facts are what a bug report needs to know of a program.
+// Facts describe a program for bug reports.
 type Facts struct {
 	Version   string            `json:"version"`
 	Commit    string            `json:"commit"`
@@ -23,7 +23,7 @@ type Facts struct {
 	Libraries map[string]string `json:"libraries"`
 }
 
-// Build is what a release sets: -ldflags "-X main.version=v1.2.3 -X main.commit=abc1234".
+// Build is set by a release: -ldflags "-X main.version=v1.2.3 -X main.commit=abc1234".
 type Build struct{ Version, Commit string }
 
 // Facts prefers what the release set, then what the Go toolchain recorded.

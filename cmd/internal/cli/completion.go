@@ -141,7 +141,7 @@ end
 	}
 }
 
-// fishValues are what a flag can have, for fish.
+// fishValues formats a flag's values for fish.
 func fishValues(values string) string {
 	if values == "" {
 		return ""

@@ -12,7 +12,7 @@ const (
 	// window, and little beside it is thrown away, so collecting five times as often as by default costs little. See
 	// docs/sizing.md.
 	gcPercent = 20
-	// baseMemory is what the process needs however small the window is: code and its tables, connections, buffers.
+	// baseMemory is needed besides the window: code, tables, connections, buffers.
 	baseMemory = 32 << 20
 )
 

@@ -28,7 +28,7 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// ended is what came of a command, with what its output could not take.
+// ended joins a command's error with the first error of its output.
 func (o *output) ended(err error) error {
 	if cut := o.failed.Load(); err == nil && cut != nil {
 		return fmt.Errorf("write the output: %w", *cut)

@@ -17,8 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
 )
 
-// Logger writes to standard error in the configured form, by way of the lines that it returns: it never waits for
-// whoever reads them. Call it once.
+// Logger writes to standard error in the configured form, through the returned queue: it never waits for
+// their reader. Call it once.
 func (a *App) Logger(cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
 	level, err := zerolog.ParseLevel(cfg.Log.Level)
 	if err != nil {

@@ -39,7 +39,7 @@ type UsageError struct{ error }
 // Usage makes an error one of wrong usage.
 func Usage(err error) error { return UsageError{err} }
 
-// Streams is what a command sees of its process.
+// Streams are a command's input, output and environment.
 type Streams struct {
 	Out, Err io.Writer
 	Environ  []string
@@ -103,7 +103,7 @@ func (p Program) start(s Streams) (*App, *cobra.Command) {
 	return a, p.root(a, environ)
 }
 
-// streams reports whether what the command prints is what it is there for, not news of what it does.
+// streams reports whether the command's output is its result, not progress messages.
 func streams(c *cobra.Command) bool { return c.Name() == "run" || c.Name() == "completion" }
 
 // Parse reads a command line and runs nothing.
@@ -173,7 +173,7 @@ func within(patience time.Duration, f func()) {
 	}
 }
 
-// App is what a command works with.
+// App gives a command its configuration and streams.
 type App struct {
 	Streams
 	JSON  bool // what is printed is for machines

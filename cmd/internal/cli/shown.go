@@ -15,7 +15,7 @@ import (
 // from forging what they read:
 //
 //   - Fprintf and Fprintln make each argument plain: it cannot leave its line.
-//   - What App.Out and App.Err are, shown, lets no control character through but newlines and tabs, whoever wrote it.
+//   - App.Out and App.Err, of type shown, pass no control characters except newlines and tabs, whatever their source.
 //
 // Colours are marks until they reach the terminal: characters of a private plane that this process has drawn by lot, so
 // that no text can contain them but by luck.

@@ -55,7 +55,7 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %s", size, unit)
 }
 
-// Figure is what is known in its form for people, "-" what is not.
+// Figure formats a known value for people; "-" stands for an unknown one.
 func Figure[T any](known *T, form func(T) string) string {
 	if known == nil {
 		return "-"

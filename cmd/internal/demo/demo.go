@@ -1,4 +1,4 @@
-// Package demo is what cdc-relay and cdc-relay-demo agree on: the flags of the demo, where cdc-relay finds the other
+// Package demo is shared by cdc-relay and cdc-relay-demo: the flags of the demo, where cdc-relay finds the other
 // program, and how it borrows the throw-away servers. The servers themselves stand in cdc-relay-demo alone, so that
 // cdc-relay links none of them.
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// Addresses is what cdc-relay-demo serve prints, as one line of JSON, once its servers answer.
+// Addresses is printed by cdc-relay-demo serve, as one line of JSON, once its servers answer.
 type Addresses struct {
 	PostgresURL  string   `json:"postgres_url"`
 	KafkaBrokers []string `json:"kafka_brokers"`

@@ -85,7 +85,7 @@ func run(ctx context.Context) error {
 	for {
 		select {
 		case d, open := <-deliveries:
-			if !open { // whoever starts this program starts it again
+			if !open { // the supervisor restarts this program
 				return errors.Join(ctx.Err(), errors.New("the channel is closed"))
 			}
 			if err := c.take(ctx, d); err != nil {

@@ -25,7 +25,7 @@ type Item struct {
 	class  int   // see Limits
 }
 
-// Kind is what a job asks for.
+// Kind is the kind of a job.
 type Kind uint8
 
 // What a job asks for.
@@ -41,7 +41,7 @@ type Piece struct {
 	Items []Item
 }
 
-// Job is what one worker does in one transaction. Only a job to handle has more than one piece.
+// Job is the work of one transaction of a worker. Only a job to handle has more than one piece.
 type Job struct {
 	Kind   Kind
 	Pieces []Piece

@@ -263,7 +263,7 @@ func TestALogThatLostItsEndIsReadAgain(t *testing.T) {
 	})
 }
 
-// BenchmarkEvent is what the engine costs an event, with 1,000 keys: feeding, a job's share, its verdict.
+// BenchmarkEvent measures the engine's cost per event, with 1,000 keys: feeding, a job's share, its verdict.
 func BenchmarkEvent(b *testing.B) {
 	o := options()
 	o.MaxBatch, o.MaxEvents = 100, 1<<30

@@ -9,12 +9,12 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Name is what a lane is called in its partition: a key, the digest of a long one, or the offset of a record that has
+// Name names a lane in its partition: a key, the digest of a long one, or the offset of a record that has
 // none and so no order.
 type Name string
 
-// longestKey is the longest key that is a lane's name itself. An entry of the parked lanes' index holds 2,704 bytes, of
-// which the topic takes up to 249.
+// longestKey is the longest key that is a lane's name itself. An entry of the parked lanes' index holds 2,704 bytes, up
+// to 249 of them for the topic.
 const longestKey = 2000
 
 // NameOf is the lane of a record, as SQL's inbox_lane says it.
@@ -61,7 +61,7 @@ type Lane struct {
 // Place is where the lane's records come from.
 func (l *Lane) Place() Place { return l.partition.at }
 
-// Partition is what the engine holds of an assigned partition.
+// Partition is the engine's state of an assigned partition.
 type Partition struct {
 	at            Place
 	tracker       tracker

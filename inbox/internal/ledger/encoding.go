@@ -46,7 +46,7 @@ func fit(ctx context.Context, on asker, text string) (string, error) {
 	return "", fmt.Errorf("look whether the database can hold a text: %w", err)
 }
 
-// original is the text of which Fit made this one.
+// original reverses Fit.
 func original(text string) string {
 	rest, is := strings.CutPrefix(text, escaped)
 	if !is {

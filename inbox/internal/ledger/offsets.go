@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Start is what the database says of a partition that was assigned.
+// Start is the database's state of an assigned partition.
 type Start struct {
 	Known    bool   // there is a row, and it is of this topic and not of another one of its name
 	Next     int64  // valid when Known

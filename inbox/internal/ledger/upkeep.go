@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Counts are what waits and what was given up, of all partitions.
+// Counts are the waiting and the dead events of all partitions.
 type Counts struct {
 	ParkedEvents, ParkedKeys, DeadOpen int64
 }

@@ -110,7 +110,7 @@ func (w *world) apply(body func(*database) bool) (ok, known bool) {
 	return true, true
 }
 
-// judge is what was promised.
+// judge checks the promises.
 func (w *world) judge() error {
 	count := map[int]int{}
 	for _, id := range w.db.effects {

@@ -22,7 +22,7 @@ const (
 	Fail Level = "FAIL" // a relay would not work, or would lose events
 )
 
-// Finding is what was found out about one thing.
+// Finding is the result of one check.
 type Finding struct {
 	Name  string `json:"name"`
 	Level Level  `json:"level"`

@@ -18,7 +18,7 @@ import (
 // chosenMost is how many topics of the table are compared with what the brokers show.
 const chosenMost = 200
 
-// chosen is what the database knows of topics.
+// chosen holds the topics that rows choose.
 type chosen struct {
 	events []string // that rows choose, and those that the relay has used
 	copies []string // that dead letters of the rows would choose, where dlq.topic names columns of the row
@@ -75,7 +75,7 @@ func (c *chosen) ofRows(ctx context.Context, st *store.Store, parts []outbox.Par
 	return list
 }
 
-// warnOfManyTopics reports a message.topic over columns of which rows have many values.
+// warnOfManyTopics reports a message.topic over columns with many values.
 func warnOfManyTopics(cfg config.Config, found int, r *Report) {
 	parts, _ := config.ParseTemplate(cfg.Message.Topic) // its rule has checked it
 	unique := slices.ContainsFunc(parts, func(p config.Part) bool { return p.Column == "id" })

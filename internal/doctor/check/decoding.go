@@ -7,7 +7,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
-// decoding looks whether transactions were too large for the memory of the slot's walsender, whoever wrote them. It
+// decoding checks for transactions, of any session, that were too large for the memory of the slot's walsender. It
 // then writes their changes to files, and reads them back at the commit; events behind one wait for both.
 func (e *postgresExam) decoding() error {
 	const name = "logical_decoding_work_mem"

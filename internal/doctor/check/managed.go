@@ -69,7 +69,7 @@ func (e *postgresExam) service() (err error) {
 	return err
 }
 
-// grant is what lets the role stream there.
+// grant returns the statement that lets the role stream.
 func (s managed) grant(role string) string {
 	return fmt.Sprintf(s.stream, pgx.Identifier{role}.Sanitize())
 }

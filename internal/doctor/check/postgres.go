@@ -55,7 +55,7 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 	}
 }
 
-// remedy is what to do about a refused login, or the general advice.
+// remedy returns the fix for a refused login, or the general advice.
 func remedy(err error, general string) string {
 	if refused := login.Of(err); refused != nil {
 		return refused.Remedy
@@ -220,8 +220,8 @@ func (e *postgresExam) walLimit() error {
 	return nil
 }
 
-// setTo is the advice to change a setting, where that can be done by SQL. Otherwise is what helps where a
-// service does not offer it.
+// setTo returns the advice to change a setting by SQL, or otherwise for services that
+// don't allow it.
 func (e *postgresExam) setTo(statement, otherwise string) string {
 	if e.managed.name != "" {
 		return fmt.Sprintf(noALTER, e.managed.name) + otherwise

@@ -90,8 +90,8 @@ func (e *postgresExam) identity() error {
 	return nil
 }
 
-// replicaIdentity looks whether Postgres refuses what marks or deletes rows: it does where some publication, of
-// whichever program, publishes updates or deletes of a table of which it cannot say which row that was.
+// replicaIdentity looks whether Postgres refuses what marks or deletes rows: it does if some publication, of
+// any program, publishes updates or deletes of a table without a replica identity.
 func (e *postgresExam) replicaIdentity() error {
 	if e.table.OID == 0 || e.cfg.Outbox.AfterPublish == config.AfterPublishKeep {
 		return nil

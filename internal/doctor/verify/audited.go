@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// Audited is what an audit found.
+// Audited is the result of an audit.
 type Audited struct {
 	Rows       int // of the table
 	Expected   int // of them, those that must be in a topic

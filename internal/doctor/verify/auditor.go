@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// State is what the relay's tables say of a row.
+// State is a row's state in the relay's tables.
 type State uint8
 
 // The states.

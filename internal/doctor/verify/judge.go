@@ -19,7 +19,7 @@ func DigestOf(b []byte) Digest {
 	return Digest(sum[:16])
 }
 
-// Fate is what became of an event by the relay's own tables.
+// Fate is an event's outcome in the relay's tables.
 type Fate uint8
 
 // The fates.

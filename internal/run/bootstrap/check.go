@@ -83,8 +83,8 @@ func (s Setup) checkPublication(ctx context.Context, create bool) error {
 		Remedy: "run " + strings.Join(repair, " ")}
 }
 
-// Drift reports, by a halt, that the table or the publication is no longer what the state was written for and what
-// every event comes through. It is for a relay that streams: nothing is made. The table is what was found, if it could
+// Drift returns a halt if the table or the publication differs from the state, or from the one that
+// every event uses. It is for a relay that streams: nothing is created. The table is returned if it could
 // be read.
 func (s Setup) Drift(ctx context.Context, state *store.State) (store.Outbox, error) {
 	table, err := s.Store.Outbox(ctx)

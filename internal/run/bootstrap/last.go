@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
-// LastSession is what a process knows of its own last session.
+// LastSession describes a process's last session.
 type LastSession struct {
 	Epoch     int64      // of its take-over; 0: it has had the slot in no session
 	Timeline  int32      // of the server that it took over on: positions and epochs of another one are others
@@ -35,7 +35,7 @@ type Ended struct {
 	Err       error
 }
 
-// Next is what a process knows after one more session.
+// Next returns the description after one more session.
 func (was LastSession) Next(e Ended) LastSession {
 	last := LastSession{Epoch: e.Epoch, Timeline: e.Timeline, Confirmed: e.Confirmed}
 	if last.Epoch == 0 { // it never took over, and confirmed nothing
@@ -59,7 +59,7 @@ func (was LastSession) Next(e Ended) LastSession {
 // name. The table has these rows as it is now. Once it and the publication are right, the relay makes a new slot, and
 // the table comes first.
 
-// refusal is what is the matter with the slot that a session could not read for that; empty if the error is another.
+// refusal explains why a session could not read the slot; empty for other errors.
 func refusal(err error) string {
 	if _, ok := errors.AsType[*replication.PublicationMissingError](err); ok {
 		return "is older than the publication, so that the server cannot decode what it holds"
@@ -96,8 +96,8 @@ func (b broken) next(err error, progress bool) broken {
 	return broken{sessions: b.sessions + 1, by: err, at: time.Now()}
 }
 
-// halt is what a start says when the same would most likely happen again; nil when it may be tried, as when someone
-// has moved the slot.
+// halt returns the halt of a start that would most likely fail again; nil if it may try, as after someone
+// moved the slot.
 func (b broken) halt(slot store.SlotStatus, confirmed outbox.LSN) error {
 	if b.sessions < brokenMost || !slot.Exists || slot.Confirmed > confirmed || time.Since(b.at) > brokenRest {
 		return nil

@@ -65,7 +65,7 @@ func (s Setup) tableFirst(ctx context.Context, at outbox.LSN) error {
 	return err
 }
 
-// explainUnknown is about a slot that is lost and of which no state is known: it was made since the look at the state,
+// explainUnknown handles a lost slot without a state: it was created after the state was read,
 // or it is someone else's.
 func (s Setup) explainUnknown(ctx context.Context) error {
 	state, err := s.Store.State(ctx)

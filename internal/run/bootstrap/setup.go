@@ -22,7 +22,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/replication"
 )
 
-// Tables is what a start asks of the SQL side; package store says what its methods promise.
+// Tables is the part of the store that a start uses; package store documents its methods.
 type Tables interface {
 	Outbox(ctx context.Context) (store.Outbox, error)
 	CheckExpressions(ctx context.Context) error
@@ -68,7 +68,7 @@ type Setup struct {
 	Counted    func()     // called when a slot was found lost or moved, and all begins again from the table; may be nil
 }
 
-// found is what one start has found, and what it has changed since.
+// found holds what a start found and changed.
 type found struct {
 	table     store.Outbox
 	state     *store.State // nil: no relay has used the slot yet

@@ -14,7 +14,7 @@ import (
 //
 // It belongs to a term: what an earlier one still had in its hands can never use the proof of the next.
 type Lease struct {
-	origin time.Time     // its monotonic clock is what counts
+	origin time.Time     // its monotonic clock counts
 	valid  time.Duration // how old a proof may be
 	proved atomic.Int64  // nanoseconds from origin to the last proof; 0: none
 	wanted chan struct{} // holds a token when someone waits for the next proof

@@ -36,7 +36,7 @@ const (
 	batchSize = 1000
 )
 
-// Tables is what a scan asks of the SQL side; see package store.
+// Tables is the part of the store that a scan uses; package store documents its methods.
 type Tables interface {
 	Recognize(ctx context.Context, events []store.Sighting) ([]store.Recognition, error)
 	Settle(ctx context.Context, published []store.Published, dead []store.Dead) error

@@ -35,7 +35,7 @@ func (e *Executor) replay(ctx context.Context, request *store.Request) (more boo
 
 // portion is how many events, at most so many, a request may park at this look, and whether the room is full. With
 // retry.on_dead: hold one goes in all the same: what fills the room may be parked behind the very dead letters that
-// are to be replayed, or behind dead letters of which a later request decides.
+// are to be replayed, or behind dead letters that a later request decides.
 func (e *Executor) portion(most int) (events int, full bool) {
 	room := e.room()
 	if room <= 0 && e.c.Retry.OnDead == config.OnDeadHold {

@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// Pausing is whether a person wants nothing to be taken in. It belongs to the process. The truth is in the state, so
-// that it survives a restart; this is what the dispatcher and a catch-up wait for. What was taken in before is sent
+// Pausing tells whether a person paused the relay. It belongs to the process. The truth is in the state, so
+// that it survives a restart; the dispatcher and a catch-up wait on this copy. Events already read are sent
 // and recorded, parked events are tried again, and status goes to the server: the slot is kept.
 type Pausing struct {
 	obeying chan struct{} // has a token while a request to pause or to resume is executed, so that two are never exchanged

@@ -21,7 +21,8 @@ import (
 // pauseBetween is the pause between two looks for requests: one look-up by an index that is empty most of the time.
 const pauseBetween = 250 * time.Millisecond
 
-// Tables is what requests ask of the SQL side; see package store. A relay whose tables are not it has no requests.
+// Tables is the part of the store that requests uses; package store documents its methods. A relay whose tables are not
+// it has no requests.
 type Tables interface {
 	NextRequest(ctx context.Context) (*store.Request, error)
 	StartRequest(ctx context.Context, r *store.Request) error
@@ -79,7 +80,7 @@ type Router interface {
 	Route(e *outbox.Event, now time.Time) (topic string, key []byte)
 }
 
-// Options is what an executor is made of.
+// Options configure an executor.
 type Options struct {
 	Config  config.Config
 	Logger  zerolog.Logger

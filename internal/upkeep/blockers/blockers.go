@@ -22,7 +22,7 @@ const (
 	knownFor = 3 * every
 )
 
-// Tables is what is asked of the SQL side: a [store.Store], which says what its methods promise.
+// Tables is the part of a [store.Store] that this package uses.
 type Tables interface {
 	OldTransactions(ctx context.Context, since time.Duration) ([]store.Blocker, error)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// DryTables is what a look from outside asks of the SQL side.
+// DryTables is the part of the store that a dry run uses.
 type DryTables interface {
 	State(ctx context.Context) (*store.State, error)
 	Slot(ctx context.Context) (store.SlotStatus, error)
@@ -18,7 +18,7 @@ type DryTables interface {
 	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)
 }
 
-// DryReport is what a look from outside found.
+// DryReport is the result of a dry run.
 type DryReport struct {
 	Unrecorded int  `json:"unrecorded"`  // rows that were not recorded when they were seen
 	Missed     int  `json:"missed"`      // of those, rows that the stream has not delivered, though it has come past them

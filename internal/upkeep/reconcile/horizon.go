@@ -14,7 +14,7 @@ import (
 type horizon struct {
 	next     time.Time       // may be the horizon when what is waited for is over; zero: none is looked for
 	waitFor  map[string]bool // transactions that ran then and are not over
-	prepared bool            // those without a number are over; waitFor are what they may have prepared
+	prepared bool            // those without a number are over; waitFor holds what they may have prepared
 }
 
 // advance takes in what runs now and says whether next may be the horizon: then the caller looks at the rows, and takes

@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// Tables is what a reconciler asks of the SQL side; package store says what its methods promise.
+// Tables is the part of the store that a reconciler uses; package store documents its methods.
 type Tables interface {
 	AuditState(ctx context.Context) (store.AuditState, error)
 	SaveHorizon(ctx context.Context, horizon time.Time) error
@@ -111,7 +111,7 @@ type Reconciler struct {
 	sweep   *sweep    // that is under way
 }
 
-// order is what a person asks for: the whole table, at once.
+// order is a person's request: the whole table, at once.
 type order struct {
 	gone <-chan struct{} // closed: no one waits for it any more
 	done chan struct{}
@@ -119,7 +119,7 @@ type order struct {
 	err error
 }
 
-// Report is what a look at the whole table found.
+// Report is the result of a check of the whole table.
 type Report struct {
 	Unrecorded int           `json:"unrecorded"` // rows that were not recorded when they were seen; most were on their way
 	Missed     int           `json:"missed"`     // of those, rows that the stream has never delivered: published now

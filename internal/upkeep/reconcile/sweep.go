@@ -18,7 +18,7 @@ type sweep struct {
 	soon    bool // it is the one that could not wait
 }
 
-// Covers takes in of which tables the outbox is made. One that is attached brings rows that no WAL tells of: the whole
+// Covers records the tables of the outbox. An attached one brings rows that are not in the WAL: the whole
 // table is looked at, again until one look has been through.
 func (c *Reconciler) Covers(oids []uint32) {
 	if last := c.oids.Swap(&oids); last != nil && !slices.Equal(*last, oids) {

@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
 )
 
-// Role is what the process is doing, as a whole.
+// Role is the role of the process.
 type Role string
 
 // The roles.
@@ -37,7 +37,7 @@ var Roles = []string{
 // repeatEvery is how often a trouble that stays is said again in the log.
 const repeatEvery = 30 * time.Second
 
-// State is what is known now. The zero value is that of a relay that has not begun. Any goroutine may use it.
+// State is the current health. The zero value is that of a relay that has not started. Any goroutine may use it.
 type State struct {
 	mu       sync.Mutex // guards all that follows; nothing else is locked while it is held
 	now      Role
@@ -110,7 +110,7 @@ func (h *State) Enter(role Role) bool {
 	return true
 }
 
-// Role is what the relay is doing now.
+// Role returns the relay's current role.
 func (h *State) Role() Role {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -260,7 +260,7 @@ func (h *State) Registry(err error) (news bool) {
 	return news
 }
 
-// Report is what an operator is shown.
+// Report is the health as an operator sees it.
 type Report struct {
 	Role    Role
 	Since   time.Time   // in which it is since then
@@ -272,7 +272,7 @@ type Report struct {
 	LastErrorOver bool // what it was about is well again
 }
 
-// Report is what is known now.
+// Report returns the current health.
 func (h *State) Report() (r Report) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -30,8 +30,8 @@ func Configured(cfg config.Config) (zerolog.Logger, *Writer) {
 	return service(zerolog.New(lines).Level(level).With()).Logger(), lines
 }
 
-// ToSlog logs to l, which decides about the level, by way of the lines that it returns: a handler may block. The relay logs
-// changes, never events, so reading each line once more costs nothing that counts.
+// ToSlog logs to l, which decides about the level, by way of the lines that it returns: a handler may block. The relay
+// logs changes, never events, so reading each line once more costs nothing that counts.
 func ToSlog(l *slog.Logger) (zerolog.Logger, *Writer) {
 	lines := New(slogWriter{l})
 	return zerolog.New(lines), lines

@@ -7,7 +7,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// Database is what was read of the database last. The watch stores it, any goroutine reads it.
+// Database holds the latest values read from the database. The watch stores them, any goroutine reads them.
 type Database struct {
 	OpenDead  Reading // dead letters that no one has replayed or discarded
 	mirrorLag Reading // events journaled and not yet marked or deleted

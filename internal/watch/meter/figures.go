@@ -67,7 +67,7 @@ func (m *Meter) pending() time.Duration {
 	return age
 }
 
-// backlog is what was received or parked and is not terminal, plus an estimate of what is still in the WAL by the WAL
+// backlog counts received and parked events that are not terminal, plus an estimate for the WAL, by the WAL
 // that events have needed so far: at most, as what else is written counts as events, too.
 func (m *Meter) backlog() int64 {
 	n := int64(m.source.InFlight()) + m.source.Parked()

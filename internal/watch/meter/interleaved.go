@@ -31,8 +31,8 @@ type Interleaved struct {
 }
 
 // OverlapLint notices writers of one aggregate that overlapped: in the order of the commits the number that each row
-// draws at its insert goes back. Who holds a lock on the aggregate before the insert cannot do that. It counts and names
-// them; order is the order of the commits all the same, and nothing is held up.
+// draws at its insert goes back. Who holds a lock on the aggregate before the insert cannot do that. It counts and
+// names them; order is the order of the commits all the same, and nothing is held up.
 //
 // It compares events in the order of the stream. One goroutine calls Begin and Note, any one the rest.
 type OverlapLint struct {
@@ -100,7 +100,7 @@ func (l *OverlapLint) count(e *outbox.Event, before string) {
 	}
 }
 
-// Report is what was noticed; nil: no event had a number to compare.
+// Report returns the overlaps; nil if no event had a number to compare.
 func (l *OverlapLint) Report() *Interleaved {
 	l.mu.Lock()
 	defer l.mu.Unlock()

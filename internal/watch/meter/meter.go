@@ -17,12 +17,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Source is what a meter asks of its relay. It is asked at any time, from any goroutine.
+// Source gives a meter the relay's values, at any time, from any goroutine.
 type Source interface {
 	InFlight() int // events in memory
 	Parked() int64 // about
 	Sink() sink.Status
-	// Session is what the current replication session shows; false: there is none.
+	// Session returns the figures of the replication session; false if there is none.
 	Session() (Session, bool)
 	// Degraded reports whether the relay is degraded for the reason, one of Options.Reasons.
 	Degraded(reason string) (degraded, known bool)
@@ -43,7 +43,7 @@ type Session struct {
 	Oldest    time.Time // commit time of the oldest transaction that is not confirmed; zero: there is none
 }
 
-// Options is what a meter is made of.
+// Options configure a meter.
 type Options struct {
 	Service string // label of each metric
 	Version string
@@ -58,7 +58,7 @@ type Options struct {
 	Aliases bool             // also show figures under the names of other relays
 }
 
-// Meter is what one process measures: made once, never reset. Each part says who may call it.
+// Meter holds the metrics of one process: made once, never reset. Each part says who may call it.
 type Meter struct {
 	Stream   Stream
 	Outcomes Outcomes

@@ -23,7 +23,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// played is a relay that is what its fields say.
+// played is a relay described by its fields.
 type played struct {
 	inFlight int
 	parked   int64

@@ -11,10 +11,10 @@ import (
 const stuckAfter = 30 * time.Second
 
 // Pulse tells whether a goroutine is busy or waits. Waiting is never a fault: for the stream, for room in the window,
-// for Postgres, all of which end by themselves. Being busy for half a minute is: with a loop without an end, or on a
+// for Postgres; all of these end by themselves. Being busy for half a minute is: with a loop without an end, or on a
 // lock that no one gives back. Only a restart cures that.
 type Pulse struct {
-	origin time.Time    // its monotonic clock is what counts
+	origin time.Time    // its monotonic clock counts
 	busy   atomic.Int64 // since when, in nanoseconds since origin; 0: it waits
 }
 
@@ -44,7 +44,7 @@ func (p *Pulses) begin(origin time.Time) {
 }
 
 // Live reports whether the dispatcher and the settler turn, and if not, which of them is stuck. Only a stuck process is
-// worth a restart: outages and halts are not cured by one, and are what a status tells.
+// worth a restart: outages and halts are not cured by one; the status reports them.
 func (m *Meter) Live() (live bool, reasons []string) {
 	reasons = []string{}
 	for _, p := range []struct {

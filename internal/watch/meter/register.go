@@ -10,7 +10,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// catalog is what is registered, and where.
+// catalog lists the registered metrics.
 type catalog struct {
 	registry *prometheus.Registry
 	defined  []definition           // all of ours, for the page that describes them
@@ -199,7 +199,7 @@ func (m *catalog) Join(with prometheus.Registerer, service string) error {
 	return nil
 }
 
-// vector is what counters with one label count.
+// vector returns the counts of counters with one label.
 func vector(v *prometheus.CounterVec) map[string]uint64 {
 	found := make(chan prometheus.Metric, 16)
 	go func() {

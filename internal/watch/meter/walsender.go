@@ -26,7 +26,7 @@ const (
 
 var senderStates = []string{SenderCaughtUp, SenderSending, SenderDecoding, SenderBlocked}
 
-// Walsender is what the server's side of the stream is at. Names in JSON are stable.
+// Walsender is the state of the server's side of the stream. Names in JSON are stable.
 type Walsender struct {
 	State         *string  `json:"state"`          // caught_up, sending, decoding, blocked; null: cannot be told
 	BehindBytes   *int64   `json:"behind_bytes"`   // WAL that the server has to work through, as far as it has told
@@ -39,7 +39,7 @@ type Walsender struct {
 	SpilledBytes        int64 `json:"spilled_bytes"`
 }
 
-// Tables is what is asked of the SQL side: a [store.Store], which says what its methods promise.
+// Tables is the part of a [store.Store] that this package uses.
 type Tables interface {
 	Walsender(ctx context.Context, pid uint32) (store.Walsender, error)
 }
@@ -82,7 +82,7 @@ func (s *sender) forget() {
 	s.looks = 0
 }
 
-// Walsender is what the server's side of the stream is at; nil: there is no session, or no one has looked lately.
+// Walsender returns the state of the server's side of the stream; nil without a session or a recent look.
 func (m *Meter) Walsender() *Walsender {
 	session, some := m.source.Session()
 	s := &m.Database.sender

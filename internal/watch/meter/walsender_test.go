@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/watch/health"
 )
 
-// A person on call must know whether the server or the relay is what events wait for, and a guess is worse than none.
+// A person on call must know whether events wait for the server or the relay, and a guess is worse than none.
 // Breaks it catches: a server at work on what is not ours that is not told of, and each other case told as that one.
 // Seen to fail with the relay's own wait, the events that came, the position and the hidden session each left out of
 // account.

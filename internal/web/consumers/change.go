@@ -23,7 +23,7 @@ var Kinds = []string{Replay, Discard}
 // portion is how many events one transaction changes.
 const portion = 200
 
-// Change is what a person asks for.
+// Change is a person's request.
 type Change struct {
 	Kind     string
 	Consumer string
@@ -33,7 +33,7 @@ type Change struct {
 	Note     string
 }
 
-// Done is what became of it. Names in JSON are stable.
+// Done is the result of a change. Names in JSON are stable.
 type Done struct {
 	Kind     string `json:"kind"`
 	Consumer string `json:"consumer"`

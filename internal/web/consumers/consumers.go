@@ -26,7 +26,7 @@ const (
 	connections    = 2
 	connectTimeout = 5 * time.Second
 	idleTimeout    = time.Minute
-	// A consumer that handles an event holds its row for as long: whoever waits for it is told.
+	// A consumer holds an event's row while it handles the event; a change that waits longer is refused.
 	lockTimeout = "2s"
 )
 
@@ -37,7 +37,7 @@ type Config struct {
 	Schema   string
 }
 
-// Desk is what people ask. Its methods may be called from any goroutine.
+// Desk answers people's requests. Its methods may be called from any goroutine.
 type Desk struct {
 	pool   *pgxpool.Pool
 	schema string

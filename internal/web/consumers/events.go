@@ -46,7 +46,7 @@ type Event struct {
 	Held        bool       `json:"held"`          // for a person
 	Hands
 
-	number int64 // the row's, of which a cursor is made
+	number int64 // of the row, for cursors
 }
 
 // Hands are those of the people who did something about a dead letter.

@@ -85,7 +85,7 @@ func send(w http.ResponseWriter, kind string, body []byte) {
 	_, _ = w.Write(body) // the client is gone: no one to tell
 }
 
-// frame is what stands around every page. The names in it are filled in by [rendered.frame].
+// frame surrounds every page. The names in it are filled in by [rendered.frame].
 const frame = `<!doctype html>
 <html lang="en">
 <head>
@@ -104,8 +104,8 @@ const frame = `<!doctype html>
 </html>
 `
 
-// made holds the pages that were requested, by name: rendering takes milliseconds, and whoever reaches the
-// listener may ask. There are as many as docs has.
+// made holds the rendered pages by name: rendering takes milliseconds, and anyone who reaches the
+// listener may request them. There are as many as docs has.
 var made sync.Map
 
 // page is the HTML of docs/<name>.md, rendered once.

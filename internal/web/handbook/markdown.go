@@ -18,13 +18,13 @@ import (
 // leastSections is from how many sections on a page begins with a list of them.
 const leastSections = 4
 
-// markdown leaves raw HTML and javascript: links out, which is what it does unless told otherwise.
+// markdown omits raw HTML and javascript: links, as goldmark does by default.
 var markdown = goldmark.New(goldmark.WithExtensions(extension.Table),
 	goldmark.WithParserOptions(parser.WithAutoHeadingID()))
 
 type section struct{ ID, Title string }
 
-// rendered is what a page's frame is filled with.
+// rendered holds the values of a page's frame.
 type rendered struct {
 	Title    string
 	Sections []section // of the second level; none on a short page

@@ -21,7 +21,7 @@ const (
 	topicsShown = 50 // the busiest
 )
 
-// Source is what is remembered; a *relay.Relay.
+// Source provides the remembered figures; a *relay.Relay.
 type Source interface {
 	Counts() relay.Counts
 	Status() relay.Status
@@ -47,7 +47,7 @@ type Point struct {
 	Publish95 *float64 `json:"publish_p95"`
 }
 
-// Topic is what went to one topic.
+// Topic counts the events of one topic.
 type Topic struct {
 	Name  string  `json:"topic"`
 	Rate  float64 `json:"per_second"` // lately

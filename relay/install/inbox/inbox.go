@@ -22,7 +22,7 @@ var files embed.FS
 // lock is that of the module's own migration: both may run at once.
 const lock = 0x696e626f78
 
-// Plan is what became, or would become, of a schema's inbox.
+// Plan lists what was created, or would be, of a schema's inbox.
 type Plan struct {
 	DryRun bool     `json:"dry_run"`
 	Schema string   `json:"schema"`

@@ -123,7 +123,7 @@ type relative struct {
 	started string // clock ticks from the machine's start
 }
 
-// gone reports that it has ended, whoever has its number now.
+// gone reports whether it has ended, even if its number is reused.
 func (r relative) gone() bool {
 	now := statusOf(r.pid)
 	return now.state == "" || now.state == "Z" || now.started != r.started
@@ -149,7 +149,7 @@ func (p *Process) children() []relative {
 	return found
 }
 
-// status is what the kernel says of a process; state is "" if there is none.
+// status is a process's status by the kernel; state is "" if there is none.
 type status struct {
 	state   string // a letter
 	parent  int

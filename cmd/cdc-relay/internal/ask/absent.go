@@ -72,7 +72,7 @@ func notThere(absent []string) error {
 	return fmt.Errorf("some of these ids do not apply: %s", strings.Join(absent, "; "))
 }
 
-// unconcerned is what there is to say, in JSON, when nothing was asked for.
+// unconcerned is the JSON answer to an empty request.
 type unconcerned struct {
 	Concerned int              `json:"concerned"`
 	Parked    *store.ParkedSum `json:"parked,omitempty"` // of a retry: what matches, and what it waits for

@@ -204,7 +204,7 @@ func BadFilter(err error) error {
 	return err
 }
 
-// StateOf is what became of a dead letter.
+// StateOf returns the state of a dead letter.
 func StateOf(d *store.DeadLetter) string {
 	switch {
 	case d.ReplayedAt != nil:

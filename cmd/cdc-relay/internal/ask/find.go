@@ -31,7 +31,7 @@ func Find(ctx context.Context, st *store.Store, cfg config.Config, ids []string)
 	return w, err
 }
 
-// transit is what the relay that listens where the configuration says has in flight of the events.
+// transit asks the relay at http.listen which of the events are in flight.
 func transit(ctx context.Context, cfg config.Config, ids []string) (map[string]store.FoundInTransit, error) {
 	ctx, cancel := context.WithTimeout(ctx, findPatience)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// toldReplay is what became of a replay in a sentence.
+// toldReplay describes the outcome of a replay in a sentence.
 func (q asking) toldReplay(r *store.Request) string {
 	published := r.Came(store.OutcomePublished)
 	parts := []string{fmt.Sprintf("%d of %d %s published", published, Total(r), q.what)}

@@ -1,7 +1,7 @@
 // Package configure is the command config: it shows the configuration as commands see it, describes all of it for
 // editors, and writes a first one from what a database has. Only the last connects, and it changes nothing there.
 //
-// The command is tested as it is run (cmd/cdc-relay), the schema here, and so is what a table is recognised by.
+// The command is tested as it is run (cmd/cdc-relay), the schema and the recognition of tables are tested here.
 package configure
 
 import (

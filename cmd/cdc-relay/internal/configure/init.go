@@ -50,7 +50,7 @@ Examples:
 	return cmd
 }
 
-// written is what became of it.
+// written is the result of writing the file.
 type written struct {
 	File  string   `json:"file"`
 	Table string   `json:"table"` // that was recognised, or named; empty: none

@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
-// database is what a database has that a configuration names. It is read from the catalog; nothing is changed.
+// database holds the objects that a configuration can name. It is read from the catalog; nothing is changed.
 type database struct {
 	name, role, version string
 	walLevel            string
@@ -55,7 +55,7 @@ const (
 		coalesce(wal_status, ''), active FROM pg_replication_slots ORDER BY 1`
 )
 
-// rows is what a query answers with.
+// rows are the rows of a query.
 type rows interface {
 	Next() bool
 	Scan(into ...any) error

@@ -19,7 +19,7 @@ type column struct{ name, kind string }
 
 func (t table) String() string { return config.JoinTable(t.schema, t.name) }
 
-// field is what an event has, and what applications call its column: in lower case and without underscores, the most
+// field is a field of an event, with the names that applications give its column: lower case, no underscores, the most
 // telling first.
 type field struct {
 	key   string // below outbox.columns

@@ -15,7 +15,7 @@ var lists = []string{"nats.url", "redis.url"}
 // passwordPair is a password among key=value pairs; in a value without quotes a backslash keeps a space in it.
 var passwordPair = regexp.MustCompile(`(?is)\s*\b(ssl)?password\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)*)`)
 
-// natsLogin is what stands before a host of nats.url: a user without a password is a token there, to be kept secret.
+// natsLogin matches the login before a host of nats.url: a user without a password is a token there, to be kept secret.
 var natsLogin = regexp.MustCompile(`(://|,)[^/@,]*@`)
 
 // withoutPassword is an address (a URL, key=value pairs, in a list several URLs with commas) without the passwords in

@@ -58,7 +58,7 @@ func value(key config.Key) object {
 	return v
 }
 
-// form is what values of the key look like. A scalar is read as it is written, with quotes or without.
+// form describes the values of the key. A scalar is read as it is written, with quotes or without.
 func form(key config.Key) object {
 	list := func(pattern string) object {
 		item := object{"type": scalar}

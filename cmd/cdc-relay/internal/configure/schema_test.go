@@ -38,7 +38,7 @@ func compiled(t *testing.T) *jsonschema.Schema {
 	return s
 }
 
-// takes is what the schema has against a YAML text.
+// takes returns the schema's error for a YAML text.
 func takes(t *testing.T, s *jsonschema.Schema, text string) error {
 	t.Helper()
 	converted, err := yaml.YAMLToJSON([]byte(text))

@@ -12,7 +12,7 @@ import (
 	"path/filepath"
 )
 
-// Letter is what a dead letter sends. A nil payload is SQL NULL, nil headers are none.
+// Letter holds the payload and headers that a dead letter sends. A nil payload is SQL NULL, nil headers are none.
 type Letter struct{ Payload, Headers []byte }
 
 // Same reports whether both send the same bytes.

@@ -4,7 +4,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 )
 
-// Adopted is what was carried over, or would be.
+// Adopted describes the adopted records, or those that a dry run would adopt.
 type Adopted struct {
 	DryRun      bool   `json:"dry_run"`
 	Restored    bool   `json:"restored"`

@@ -21,7 +21,7 @@ func Whereabouts(a *cli.App, w ask.Whereabouts) {
 	}
 }
 
-// kindOf is what kind of event it is, as far as anything says it.
+// kindOf describes the kind of event, as far as it is known.
 func kindOf(f *store.Found) string {
 	var event, kind, id *string
 	switch {

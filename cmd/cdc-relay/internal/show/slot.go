@@ -29,7 +29,7 @@ type Slot struct {
 	Mismatch     string `json:"mismatch,omitempty"` // why it cannot be this relay's
 }
 
-// SlotOf is what the server says of the slot of that name.
+// SlotOf describes the slot of that name as the server reports it.
 func SlotOf(name string, s store.SlotStatus) Slot {
 	r := Slot{
 		Name: name, Exists: s.Exists, Active: s.Active, ActivePID: s.ActivePID, Plugin: s.Plugin, Database: s.Database,

@@ -74,7 +74,7 @@ func Status(a *cli.App, st relay.Status, now time.Time) {
 	}
 }
 
-// printFlow prints what the relay measures as the slot's holder; "-" is what it has not measured yet.
+// printFlow prints the figures of the relay that holds the slot; "-" stands for unmeasured ones.
 func printFlow(st relay.Status, line func(name, format string, args ...any)) {
 	const unmeasured = "-"
 	lag, rates := unmeasured, unmeasured

@@ -34,7 +34,7 @@ func Readable(cfg config.Config) error {
 	return nil
 }
 
-// sourceOf is what the configured sink's topics are read from.
+// sourceOf returns the reader of the configured sink's topics.
 func sourceOf(cfg config.Config) (source, error) {
 	if cfg.Sink == config.SinkKafka {
 		return newOnKafka(cfg)

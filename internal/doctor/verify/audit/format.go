@@ -55,7 +55,7 @@ func encodes(format string) bool {
 
 var encoded = []byte("encoded by a schema")
 
-// expected is what the message of a row with this payload has, as payloadOf finds it. A column of type json keeps the
+// expected returns the payload of a row's message, as payloadOf finds it. A column of type json keeps the
 // white space around a document; in an envelope it is not the document's.
 func expected(format, payloadType string, payload []byte) []byte {
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// topic is what a broker says of the topic. The error is UnknownTopicOrPartition only when that can be believed: a
+// topic asks a broker about the topic. The error is UnknownTopicOrPartition only when that can be believed: a
 // broker may hear of a new topic, or of its leaders, later than the relay did.
 func (k onKafka) topic(ctx context.Context, topic string) (*metadata.ResponseTopic, error) {
 	for {

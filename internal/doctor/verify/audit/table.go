@@ -14,7 +14,7 @@ import (
 // pendingMost is how many rows that nothing is recorded of are waited for, each by its id.
 const pendingMost = 100_000
 
-// truth is what the table says, and what the topics showed of it so far.
+// truth holds the rows of the table, and which of them the topics have shown so far.
 type truth struct {
 	auditor *verify.Auditor
 	reader  *topicReader // learns which topics there are

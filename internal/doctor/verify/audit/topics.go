@@ -35,7 +35,7 @@ type source interface {
 	close()
 }
 
-// foundTopic is what a source says of a topic.
+// foundTopic is a topic as its source reports it.
 type foundTopic struct {
 	ends  []*partitionEnd
 	thins bool   // it may have removed any record by rules of its own

@@ -28,7 +28,7 @@ type Options struct {
 	Tell      func(string)
 }
 
-// Verdict is what was found. Each published row of the range is counted in one of the groups up to Unplaced.
+// Verdict is the result. Each published row of the range is counted in one of the groups up to Unplaced.
 type Verdict struct {
 	Consumer  string   `json:"consumer"`
 	Published int      `json:"published"` // rows of the range

@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
-// expression is what one key puts into SQL. Each of the statements holds it once, at another kind of place: what closes
+// expression is SQL from one key. Each of the statements holds it once, at another kind of place: what closes
 // a bracket or a statement too early, to smuggle in one of its own, fits into one of the two at most.
 type expression struct {
 	key, value, fix string
@@ -113,7 +113,7 @@ func (s *Catalog) checkExpressions(ctx context.Context, tx pgx.Tx, o *db.Table) 
 	return errors.Join(problems...)
 }
 
-// qualified is what to do besides about a name that is not found: expressions are parsed in the catalog alone, whatever
+// qualified adds the advice about a name that is not found: expressions are parsed in the catalog alone, whatever
 // the role's search_path.
 func qualified(err error) string {
 	const function, object, table, schema = "42883", "42704", "42P01", "3F000"

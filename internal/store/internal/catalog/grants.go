@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
-// Grants are what the SQL side's role needs, and no more, once the tables and the publication exist: reading the outbox
-// and updating the columns that a mark or a failure sets, and of the relay's own tables what its statements do to each. The stream's
+// Grants returns the least privileges of the SQL role, once the tables and the publication exist: reading the outbox,
+// updating the columns that a mark or a failure sets, and using the relay's own tables. The stream's
 // role needs LOGIN REPLICATION and nothing of this.
 func (s *Catalog) Grants(o record.Outbox) []record.Grant {
 	n := s.db.Names

@@ -103,7 +103,7 @@ func (s *Catalog) migrationLock() int64 {
 	return int64(h.Sum64())
 }
 
-// seen is what a transaction has found in the database; each of its questions is a round trip of every start.
+// seen holds what a transaction found in the database; each of its questions is a round trip of every start.
 type seen struct {
 	outbox   db.Table // as it is, or as it would be made
 	names    schema.Names

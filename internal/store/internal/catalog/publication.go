@@ -46,7 +46,7 @@ func (s *Catalog) CreatePublication(ctx context.Context, name string) error {
 
 // publicationSQL reads what Postgres 14 to 18 know: row filters and column lists exist since 15. A table that is in the
 // publication by its name, whole, needs no more; only otherwise pg_publication_tables is asked, which from 16 on waits
-// for whoever has the table locked. A partitioned table that is published by its partitions' names is not in that.
+// for locks on the table. A partitioned table that is published by its partitions' names is not in that.
 const publicationSQL = `SELECT pubinsert, pubviaroot, named OR listed IS NOT NULL, coalesce(listed ->> 'rowfilter', ''),
  CASE WHEN listed -> 'attnames' IS NULL THEN NULL ELSE ARRAY(SELECT jsonb_array_elements_text(listed -> 'attnames')) END
 FROM (SELECT p.pubinsert, p.pubviaroot, r.rel IS NOT NULL AS named,

@@ -96,7 +96,7 @@ func SlotHash(slot string) string {
 	return fmt.Sprintf("%08x", h.Sum32())
 }
 
-// TableAndSource are what most calls need: the table's shape, learned once, and the number of (slot, table).
+// TableAndSource returns the table's shape, read once, and the number of (slot, table).
 func (s *DB) TableAndSource(ctx context.Context) (*Table, int32, error) {
 	o, err := s.Table(ctx)
 	if err != nil {

@@ -47,7 +47,7 @@ const recordedWhen = `CASE WHEN (SELECT NOT {of_another} FROM {journal} r WHERE 
  WHEN (SELECT true FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) THEN true
  WHEN (SELECT true FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid} LIMIT 1) THEN true ELSE false END`
 
-// unrecordedWhen has the form of which Postgres makes anti joins.
+// unrecordedWhen has a form that Postgres plans as anti joins.
 const unrecordedWhen = `NOT EXISTS (SELECT 1 FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid}
  AND NOT {of_another})
  AND NOT EXISTS (SELECT 1 FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid})

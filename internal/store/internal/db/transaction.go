@@ -25,7 +25,7 @@ type Limits struct {
 	Triggers        bool   // the statement changes the outbox, so it runs the application's triggers; see InRolesPath
 }
 
-// commitMode is what a commit waits for.
+// commitMode chooses what a commit waits for.
 type commitMode string
 
 const (
@@ -202,7 +202,8 @@ func (s *DB) Fenced(ctx context.Context, l Limits, do func(pgx.Tx) error) error 
 }
 
 // StillOwned comes behind a read on which the owner will act. It fails with [record.ErrFenced] if another relay has
-// taken over by now: whoever passes was the owner when the read saw the tables. It needs no lock: epochs only grow.
+// taken over by now: a caller that passes owned the slot when the read saw the tables. It needs no lock: epochs only
+// grow.
 func (s *DB) StillOwned(ctx context.Context, tx pgx.Tx) error {
 	return s.owns(ctx, tx, `SELECT 1 FROM {epoch} WHERE slot = $1 AND epoch = $2`)
 }

@@ -19,7 +19,7 @@ DO UPDATE SET partition = excluded.partition, detail = excluded.detail, repair =
  count = a.count + excluded.count`
 
 // RaiseAlarm keeps an alarm, which was seen Count times more, until someone acknowledges it. It needs no fence: what a
-// relay saw at a broker is true, whoever holds the slot.
+// relay saw at a broker is true, whichever relay holds the slot.
 func (s *Desk) RaiseAlarm(ctx context.Context, a record.Alarm) error {
 	_, source, err := s.db.TableAndSource(ctx)
 	if err == nil {

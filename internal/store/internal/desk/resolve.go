@@ -214,7 +214,7 @@ func (s *Desk) refuseLongIDs(ctx context.Context, tx pgx.Tx, o *db.Table, source
 		record.ErrCannot, n, outbox.MaxID)
 }
 
-// DiscardDead closes the next dead letters of a discard, says of which lanes they are, and counts them in the request,
+// DiscardDead closes the next dead letters of a discard, returns their lanes, and counts them in the request,
 // in one transaction. Fenced.
 func (s *Desk) DiscardDead(ctx context.Context, r *record.Request, from record.DeadCursor,
 	limit int) (record.Step, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
-// copyJournal writes a batch of which no id is journaled yet, in one transaction and two round trips; it fails with a
+// copyJournal writes a batch without journaled ids, in one transaction and two round trips; it fails with a
 // unique violation, and writes nothing, when one is.
 //
 // COPY takes a third of the server's time of INSERT … ON CONFLICT and half of its WAL: it fills pages at once, and a
@@ -89,7 +89,7 @@ const (
 
 // fill encodes a batch: one row with the array of its ids, and its journal rows.
 //
-// Both are in the order of the ids, as text. A batch is what several partitions acknowledged alternately; in order, the
+// Both are in the order of the ids, as text. A batch mixes acknowledgements of several partitions; in order, the
 // ids that most outboxes have, which grow with time, are neighbours in the journal's index and in the outbox: less of
 // the server's time here and when the mirror marks the rows, and fuller pages.
 func (c *copyBuffer) fill(idType string, source int32, published []record.Published) error {

@@ -19,7 +19,7 @@ const deadSQL = `INSERT INTO {dlq} (source, original_id, aggregate_type, aggrega
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, NULLIF($12, -1), $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 ON CONFLICT DO NOTHING`
 
-// insertDead writes one dead letter. The values are what Postgres printed for the outbox's columns, and the dead
+// insertDead writes one dead letter. The values are as Postgres printed the outbox's columns, and the dead
 // letter's columns have the same types, so that none of them can be refused.
 func (s *Writer) insertDead(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, d *record.Dead) error {
 	const columnType = 0 // lets the server take the column's type

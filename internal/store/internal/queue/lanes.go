@@ -106,7 +106,7 @@ func (s *Queue) DueLanes(ctx context.Context, limit int,
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
 		if without == nil {
-			without = []string{} // not NULL, of which nothing is different
+			without = []string{} // not NULL, which compares with nothing
 		}
 		err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, s.db.SQL(o, strings.Replace(dueSQL, "{free}", s.free("p"), 1)), source, limit, without)

@@ -21,7 +21,7 @@ const rowBytes = 200
 const queueOrder = ` ORDER BY epoch, from_stream, position_order, position_index`
 
 // portionsSQL reads the lanes one after the other, each by the index that has them in queue order, and stops where the
-// bytes are enough: lanes behind that are not in the answer. One of which nothing is parked is, without a row. A lane
+// bytes are enough: lanes behind that are not in the answer. One without parked events is, without a row. A lane
 // that is drained is read on from where its last portion ended, which spares the server the deleted rows in front of
 // that.
 const portionsSQL = `SELECT place, event_id::text, epoch, from_stream, position_order, position_index, aggregate_type,

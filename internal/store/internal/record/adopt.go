@@ -1,6 +1,6 @@
 package record
 
-// Memory is what relays have recorded under one source: journal, parked events, dead letters and people's decisions.
+// Memory holds the records of one source: journal, parked events, dead letters and people's decisions.
 type Memory struct {
 	Source    int32
 	Slot      string // that it was recorded under
@@ -22,7 +22,7 @@ type Home struct {
 	Dry      bool // tell what would be carried over, and change nothing
 }
 
-// Adoption is what was carried over, or would be.
+// Adoption describes the adopted records, or those that a dry run would adopt.
 type Adoption struct {
 	From     Memory
 	TableOID uint32 // the table that the memory belongs to from now on

@@ -12,7 +12,7 @@ import (
 // ErrEdit reports that a dead letter cannot become what it should: its table does not take it, or no message would.
 var ErrEdit = errors.New("the dead letter cannot be edited like this")
 
-// Edit is what a person wants a dead letter to send.
+// Edit is a person's change to a dead letter.
 type Edit struct {
 	ID      string // of the event
 	Payload []byte // nil: SQL NULL, a tombstone

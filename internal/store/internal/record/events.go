@@ -45,7 +45,7 @@ type ParkedRow struct {
 	Replay   bool // it was a dead letter
 }
 
-// Ask is a lane of which something is to be read.
+// Ask is a lane to read from.
 type Ask struct {
 	Lane  Lane
 	After *outbox.Position // only what is behind it; nil: from the beginning

@@ -29,9 +29,9 @@ type Filter struct {
 	NewerThan Age  `json:"newer_than,omitempty"`
 	All       bool `json:"all,omitempty"`
 
-	// Until bounds what a request concerns to what had died, or was parked, by then, and lets ages count from then: so it
-	// is what was counted. It chooses nothing by itself, and nothing in lists. Null: the time of asking, which is the
-	// latest that it can be.
+	// Until limits a request to events that were dead or parked by then, and ages count from then, so the request
+	// covers the counted events. It chooses nothing by itself, and nothing in lists. Null: the time of asking, which is
+	// the latest that it can be.
 	Until *time.Time `json:"until,omitempty"`
 
 	// UntilNow, of a resume, lets all events that were committed before it was asked for become dead letters. It chooses
@@ -42,7 +42,7 @@ type Filter struct {
 // ErrFilter reports that a filter cannot choose anything as it is.
 var ErrFilter = errors.New("no event can be chosen like this")
 
-// Classes are what a filter's Class can be.
+// Classes are the values of a filter's Class.
 var Classes = []string{string(outbox.Transient), string(outbox.Permanent), string(outbox.Blocked)}
 
 // Age is a duration that JSON shows as a text such as "24h0m0s".

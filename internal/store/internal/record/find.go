@@ -15,7 +15,7 @@ const (
 	FoundNothing   = "unknown"   // neither a row nor a record
 )
 
-// Found is what the database knows of one event. Names in JSON are stable; what is null is not there.
+// Found describes one event by the database. Names in JSON are stable; null means absent.
 type Found struct {
 	ID        string          `json:"id"`
 	State     string          `json:"state"`

@@ -40,7 +40,7 @@ type DeadLetter struct {
 	DiscardedAt   *time.Time `json:"discarded_at"`
 	Hands
 
-	Number int64 `json:"-"` // the row's, of which a cursor is made
+	Number int64 `json:"-"` // of the row, for cursors
 }
 
 // Hands are those of the people who did something about a dead letter.
@@ -118,7 +118,7 @@ type ParkedKey struct {
 	Waits         bool       `json:"waits"`         // for its topic or partition
 }
 
-// ParkedSum is what parked events wait for, by number. Names in JSON are stable.
+// ParkedSum counts parked events by what they wait for. Names in JSON are stable.
 type ParkedSum struct {
 	Matching int64    `json:"matching"`          // all that the filter chooses
 	Troubled int64    `json:"waiting_for_topic"` // until their topic or partition is well: it is looked at all the time

@@ -4,7 +4,7 @@ import (
 	"errors"
 )
 
-// Outbox is what the catalog says about the outbox table.
+// Outbox describes the outbox table by the catalog.
 type Outbox struct {
 	OID            uint32
 	OIDs           []uint32 // the table's own and, if it is partitioned, those of all its partitions

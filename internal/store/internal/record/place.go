@@ -8,7 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Place is what a filter's Position chooses: one event, or with Whole all of a transaction.
+// Place is the choice of a filter's Position: one event, or with Whole all of a transaction.
 type Place struct {
 	outbox.Position
 	Whole bool // any index

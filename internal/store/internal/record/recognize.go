@@ -20,5 +20,5 @@ const (
 	Unrecorded Recognition = iota // its id is not recorded
 	Recorded                      // the event is journaled, parked, or a dead letter
 	Reused                        // its id is recorded, of another event that had it before
-	Unsure                        // its id is recorded, and nothing tells of which event
+	Unsure                        // its id is recorded, but the event is unknown
 )

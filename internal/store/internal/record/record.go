@@ -1,4 +1,4 @@
-// Package record is the words of the store: what is recorded of events, slots and requests, and what people are shown
+// Package record defines the store's types: records of events, slots and requests, and lists for people.
 // of it. It has no statement; the one thing that it knows of Postgres is what its errors ask for.
 //
 // Tested at the door, by package store.

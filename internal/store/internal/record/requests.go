@@ -7,7 +7,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// BreakerState is what dlq.breaker knows across restarts.
+// BreakerState is dlq.breaker's state across restarts.
 type BreakerState struct {
 	Open bool   // it was opened and no one closed it
 	Said string // why
@@ -33,14 +33,14 @@ const (
 	RequestRetry   = "retry"   // try parked events at once
 	RequestPause   = "pause"   // take nothing in
 	RequestResume  = "resume"
-	// RequestReconcile looks at the whole table: total is what was not recorded when it was seen, done what of it was
+	// RequestReconcile checks the whole table: total counts rows unrecorded at first sight, done those that were
 	// missed.
 	RequestReconcile = "reconcile"
 	// RequestRepublish publishes once more what the journal knows and the topics have lost; it names ids.
 	RequestRepublish = "republish"
 )
 
-// Request is what someone asked of the relay that holds the slot. Names in JSON are stable.
+// Request is a person's request to the relay that holds the slot. Names in JSON are stable.
 type Request struct {
 	ID          int64      `json:"id"`
 	Kind        string     `json:"kind"`
@@ -68,7 +68,7 @@ const (
 	OutcomeDiscarded = "discarded"     // after it died again, or stayed behind
 )
 
-// Outcome is what became of those events of a replay that have state, topic and code in common. An event that a later
+// Outcome counts the events of a replay that share state, topic and code. An event that a later
 // replay took counts there. Names in JSON are stable.
 type Outcome struct {
 	State  string `json:"state"`
@@ -102,7 +102,7 @@ type DeadCursor struct {
 	ID       int64 // of the row
 }
 
-// Step is what a portion of a request did.
+// Step is the result of one portion of a request.
 type Step struct {
 	Seen   int   // dead letters taken; 0: there are no more
 	Parked int64 // of a replay: events that are parked now

@@ -98,10 +98,10 @@ func (s SlotStatus) Mismatch() string {
 	return ""
 }
 
-// Walsender is what the server shows of the process that reads the WAL for a slot.
+// Walsender describes the server process that reads the WAL for a slot.
 type Walsender struct {
 	Visible bool // to this role; of another role's session a role without pg_read_all_stats sees nothing
-	// Waits and WaitsFor are what it waits for, as in pg_stat_activity: the type of the event, and its name. Both are
+	// Waits and WaitsFor are the type and name of its wait event, as in pg_stat_activity. Both are
 	// empty while it runs.
 	Waits, WaitsFor string
 	// Sent is up to where it has worked through the WAL; nil: a role without pg_read_all_stats is not told.

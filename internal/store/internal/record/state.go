@@ -12,7 +12,7 @@ const (
 	Stream  = "stream"
 )
 
-// State is what is known of a slot across restarts.
+// State is a slot's state across restarts.
 type State struct {
 	Source       int32      // the number of (slot, table) in every key
 	TableOID     uint32     // the outbox table that Source stands for

@@ -19,7 +19,7 @@ func Locate(found []Found, inFlight map[string]FoundInTransit, slot SlotStatus) 
 	}
 }
 
-// Tell puts into words where the event is and what to do about it. The slot is what this server says of the relay's.
+// Tell describes where the event is and what to do about it. The slot is the relay's, as this server reports it.
 func (f *Found) Tell(slot SlotStatus) {
 	switch f.State {
 	case FoundPublished:

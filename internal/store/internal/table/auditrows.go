@@ -31,7 +31,7 @@ func (s *Reader) Sources(ctx context.Context) ([]int32, error) {
 // auditRowsSQL leaves the choice of the join to Postgres: index probes for a few rows, a hash for a whole table. A hash
 // needs more memory than the usual setting allows, or it is written to disk many times over.
 //
-// The inner SELECT is where published_when and order_by may name columns without saying of which table.
+// In the inner SELECT published_when and order_by may name columns without their table.
 const auditRowsSQL = `SELECT {id_text}, {payload}, o.cdc_relay_position, j.event_id IS NOT NULL,
  p.event_id IS NOT NULL, d.original_id IS NOT NULL, o.cdc_relay_published,
  CASE WHEN j."offset" >= 0 THEN j.topic END, j.partition, j."offset", j.published_at{columns}

@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
-// oldDead are dead letters that someone has resolved and that nothing needs any more. Until then their ids are what
-// tells a catch-up, the reconciler and a slot that goes back that these events are settled: an outbox row that is there
+// oldDead are resolved dead letters that nothing needs any more. Until then their ids
+// show a catch-up, the reconciler and a slot that goes back that these events are settled: an outbox row that is there
 // and does not say by itself that it is published keeps its dead letter, unless the journal has the id. One that a
 // catch-up read has no position in the WAL; a batch of the journal that was written later and is confirmed proves as
 // much.

@@ -40,7 +40,7 @@ func Is(err error, code int16) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
-// Reaction is what the driver does about a code besides telling the engine.
+// Reaction is what the driver does about a code, apart from reporting it to the engine.
 type Reaction uint8
 
 // The reactions.
@@ -50,7 +50,7 @@ const (
 	NewProducer                        // the sequence cannot be continued: give the producer id up for this partition
 	LearnLimit                         // the topic's size limit may not be what we think
 	EncodeAgain                        // the bytes did not arrive as they are in the records
-	Unexpected                         // no working broker answers it: count it, and tell whoever reads the error
+	Unexpected                         // no working broker answers it: count it, and explain it in the error
 )
 
 // Meaning is one row of the table: what a code in the answer to a Produce request says about the batch.
@@ -62,14 +62,14 @@ type Meaning struct {
 	Name    string
 	Verdict sink.Verdict
 	Trouble sink.Trouble
-	Class   outbox.ErrorClass // of a record that is guilty; Nobody: no record ever is
+	Class   outbox.ErrorClass // of a guilty record; Nobody if no record can be
 	React   Reaction
 }
 
-// Nobody is the class of codes that blame no record.
+// The class Nobody is for codes that blame no record.
 const Nobody outbox.ErrorClass = ""
 
-// Codes that somebody acts upon by name.
+// Codes that are handled by name.
 const (
 	UnknownTopic     = 3
 	TooLarge         = 10

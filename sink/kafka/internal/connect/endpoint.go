@@ -1,5 +1,5 @@
 // Package connect is the way to a broker: connections that are secured and logged in, closed together, and one request
-// with its answer over one of them. What is asked, of whom, and what follows from the answer is not its business.
+// with its answer over one of them. It does not choose requests or brokers, or interpret answers.
 //
 // endpoint.go are the connections, session.go how long one is used, login.go, bearer.go and security.go how they prove
 // themselves; exchange.go a Produce request on the wire, wire.go the shapes of the others. Logins are tested on a real

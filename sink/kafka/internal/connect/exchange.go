@@ -146,7 +146,7 @@ func appendString(dst []byte, s string) []byte {
 }
 
 // Gate makes certain whether the bytes of a request were ever read by a connection. It is shut when the answer will not
-// be waited for any longer, or at a time; whoever comes later reads nothing, and the request is never sent.
+// be waited for any longer, or at a time; a later reader gets nothing, and the request is never sent.
 type Gate struct {
 	state atomic.Int32
 	Until time.Time // zero: no such time

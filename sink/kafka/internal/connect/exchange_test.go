@@ -127,8 +127,8 @@ func TestRequestThatIsNotSentLeavesNoByte(t *testing.T) {
 	}
 }
 
-// Breaks when a request of which bytes left counts as never sent (K5; seen to fail with the gate shut after a failed
-// write).
+// Breaks when a request counts as never sent although bytes of it left (K5; seen to fail with the gate shut after a
+// failed write).
 func TestRequestThatWasBegunCountsAsSent(t *testing.T) {
 	r := sampleProduce(1)
 	r.Required(map[protocol.ApiKey]int16{protocol.Produce: newestProduce})

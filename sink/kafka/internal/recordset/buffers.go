@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	// bufferStep is what the sizes of buffers are multiples of, so that batches of nearly the same size can use the same.
+	// bufferStep rounds the sizes of buffers, so that batches of nearly the same size can use the same.
 	bufferStep = 4 << 10
 	// largestKept is the largest buffer that is kept, in bytes: a rare giant should not stay in memory.
 	largestKept = 4 << 20

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Catches: a buffer that is too small for its batch; one that two batches have at a time; buffers of which ever more
-// are kept; and a list that makes new ones although it has some that are large enough. Seen to fail with the next
+// Catches: a buffer that is too small for its batch; one that two batches have at a time; buffers, of which more and
+// more are kept; and a list that makes new ones although it has some that are large enough. Seen to fail with the next
 // smaller buffer given out, with a buffer left in the list, and with none thrown away.
 func TestBuffersFitAndAreBounded(t *testing.T) {
 	var l bufferList

@@ -48,7 +48,7 @@ func ParseCompression(name string) (Compression, error) {
 	return None, fmt.Errorf("compression %q: want one of %s", name, strings.Join(compressionNames[:], ", "))
 }
 
-// Bounds on what a codec looks at together, in bytes. They bound its memory, and that of whoever reads the batch.
+// Bounds on what a codec compresses together, in bytes. They bound its memory, and that of the batch's readers.
 const (
 	zstdWindow  = 256 << 10
 	snappyBlock = 32 << 10 // as the Java producer; a consumer decodes one block at a time

@@ -20,8 +20,8 @@ import (
 
 var codecs = []Compression{Gzip, Snappy, LZ4, Zstd}
 
-// decompressed is the records section of a batch as another decoder reads it: the libraries' stream readers, of which
-// the encoder uses none.
+// decompressed returns the records section of a batch as another decoder reads it: the libraries' stream readers, which
+// the encoder does not use.
 func decompressed(t testing.TB, codec Compression, section []byte) []byte {
 	t.Helper()
 	var plain []byte

@@ -16,7 +16,7 @@ const (
 	Prefix   = 4  // length of the record set, as a Produce request carries it
 	Overhead = 61 // everything before the first record, the batch's own length field included
 
-	// slack is what a record may need more inside a batch than alone at its beginning: the time delta up to 10
+	// slack is the extra space that a record may need inside a batch, compared with its beginning: the time delta up to 10
 	// bytes instead of 1, the offset delta up to 5 instead of 1, the length one more because of both.
 	slack = 9 + 4 + 1
 )
@@ -30,7 +30,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Stamp is what makes a batch recognisable to the broker: with an equal stamp and the same number of records it is
+// Stamp identifies a batch to the broker: with an equal stamp and the same number of records it is
 // the same batch.
 type Stamp struct {
 	Producer int64
@@ -152,5 +152,5 @@ func Alone(r *sink.Record) int {
 	return varintLen(int64(body)) + body
 }
 
-// Bound is what the record adds to a batch at most, in bytes before compression.
+// Bound returns the most bytes that the record adds to a batch, before compression.
 func Bound(r *sink.Record) int { return Alone(r) + slack }

@@ -22,7 +22,7 @@ type Start struct {
 	Value int64
 }
 
-// Chunk is what a stream is made of: messages that were written together.
+// Chunk is a unit of a stream: messages that were written together.
 type Chunk struct {
 	First, Next int64 // offsets
 	Time        int64 // milliseconds since the Unix epoch
@@ -43,7 +43,7 @@ func chunkOf(f frame) (c Chunk, err error) {
 	c.Next = c.First + int64(records)
 	r.number(4) // checksum
 	size := r.number(4)
-	r.number(4) // length of what stands behind the messages, of which readers get nothing
+	r.number(4) // length of the trailer, which readers don't get
 	r.number(4)
 	c.entries = r.bytes(int(size))
 	return c, r.err

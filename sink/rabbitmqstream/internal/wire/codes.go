@@ -28,7 +28,7 @@ const (
 	codeUnknownFrame  = 13
 )
 
-// Answer is what the server said instead of yes.
+// Answer is a response code other than OK.
 type Answer uint16
 
 var answers = map[Answer]string{

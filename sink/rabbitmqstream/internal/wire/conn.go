@@ -38,7 +38,7 @@ const (
 )
 
 const (
-	// DefaultFrameLimit is what servers take of a frame, in bytes, unless they are told otherwise.
+	// DefaultFrameLimit is the servers' default limit of a frame, in bytes.
 	DefaultFrameLimit = 1 << 20
 
 	protocolVersion = 1
@@ -46,7 +46,7 @@ const (
 	largestFrame    = 64 << 20 // of what a server sends: a chunk of a stream
 )
 
-// frame is what the server sent, without its length.
+// frame is a received frame without its length.
 type frame struct {
 	command uint16 // without the response's bit
 	body    []byte // behind command and version; valid until the next read

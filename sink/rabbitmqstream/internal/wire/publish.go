@@ -41,9 +41,9 @@ func (c *Conn) Create(stream string, arguments map[string]string) error {
 }
 
 const (
-	// FrameHead is what a frame takes besides its messages.
+	// FrameHead is the size of a frame without its messages.
 	FrameHead = 4 + 2 + 2 + 1 + 4
-	// EntrySize is what a message takes in a frame besides its bytes: publishing id and length.
+	// EntrySize is the overhead of a message in a frame: publishing id and length.
 	EntrySize = 12
 )
 

@@ -21,7 +21,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 )
 
-// orders is what this process is told; test/peers writes it.
+// orders configures this process; test/peers writes it.
 type orders struct {
 	URL               string
 	Brokers           []string
