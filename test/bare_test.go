@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// bare is a place that has the program, its configuration and nothing else: no /tmp, no /etc, no /proc, no home, nothing
-// that can be written to, and a user whom no file names.
+// bare is a place that has the program, its configuration and nothing else: no /tmp, no /etc, no /proc, no home,
+// nothing that can be written to, and a user whom no file names.
 type bare struct{ dir string }
 
 func newBare(t *testing.T, text []byte) bare {

@@ -18,8 +18,8 @@ const (
 	fewLines  = 150   // for a package of its own
 )
 
-// TestPackagesStayReadable counts the product files of each package and their lines; with -v it prints the sums. Seen to
-// fail with a bound of 20 files.
+// TestPackagesStayReadable counts the product files of each package and their lines; with -v it prints the sums. Seen
+// to fail with a bound of 20 files.
 func TestPackagesStayReadable(t *testing.T) {
 	found, err := measure("..")
 	if err != nil {

@@ -78,7 +78,8 @@ func Open(ctx context.Context, c record.Config) (*DB, error) {
 // Close waits for calls that are running and closes all connections.
 func (s *DB) Close() { s.Pool.Close() }
 
-// beforeConnect gives each new connection secret and certificates as they are now, and the name of the epoch that it belongs to.
+// beforeConnect gives each new connection secret and certificates as they are now, and the name of the epoch that it
+// belongs to.
 func (s *DB) beforeConnect(ctx context.Context, cc *pgx.ConnConfig) error {
 	cc.RuntimeParams["application_name"] = applicationName(s.Config.Slot, s.epoch.Load())
 	return login.Renew(ctx, &cc.Config, s.Config.URL, s.Config.Password)
