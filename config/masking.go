@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// masked stands in the place of a secret. It is what net/url and pgx put there, too.
+// masked replaces a secret, as in net/url and pgx.
 const masked = "xxxxx"
 
 var (

@@ -8,7 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A broker's disk is replaced: another cluster answers at the address, whose topics are made anew, while one relay runs
+// A broker's disk is replaced: another cluster answers at the address, whose topics are recreated, while one relay runs
 // and while another does not. Breaks it catches: what was confirmed and is gone told by no alarm, and verify --repair
 // that does not bring it back.
 func TestClusterThatWasWipedIsAnAlarmAndIsFilledUpAgain(t *testing.T) {

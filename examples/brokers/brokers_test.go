@@ -35,7 +35,7 @@ type scenario struct {
 	environ func(topic string) []string
 }
 
-// inboxIDs are those of programs on the inbox, of which none is parked for long.
+// inboxIDs are those of programs on the inbox; none is parked for long.
 const inboxIDs = "inbox_event"
 
 // program is a consumer, a process of its own.

@@ -89,7 +89,7 @@ func (s *named) Open(_ context.Context, name string) (source.Topic, error) {
 	return &queue{reader: r, first: time.Now().UnixMicro()}, nil
 }
 
-// reader is what queues and streams have in common.
+// reader is shared by queues and streams.
 type reader struct {
 	name       string
 	conn       *amqp.Connection

@@ -37,7 +37,7 @@ func (t *tally) move(now time.Time) {
 	t.step = max(t.step, step)
 }
 
-// sum is what the window that ends now holds.
+// sum returns the counts of the window that ends now.
 func (t *tally) sum(now time.Time) (dead, all int64) {
 	t.move(now)
 	for i := range t.dead {

@@ -93,7 +93,7 @@ func headerProblem(name string, value []byte) string {
 	return ""
 }
 
-// separators are what the client takes in no name, beyond the colon: at one of them it sends nothing.
+// separators are refused by the client in names, beyond the colon: at one of them it sends nothing.
 const separators = `"(),/:;<=>?@[\]{}`
 
 func separates(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(separators, c) }

@@ -18,7 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// disturbed is a broker with a topic that can be used and one that cannot, until it is mended.
+// disturbed is a broker with a topic that can be used and one that cannot, until it is repaired.
 type disturbed struct {
 	side
 	brokers []string // of Kafka

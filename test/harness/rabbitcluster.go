@@ -118,7 +118,7 @@ func (c *RabbitCluster) Leader(t testing.TB, asked int, queue string) (leader, o
 	return 0, 0, fmt.Errorf("node %d says that %s is led by %d, which is none of the nodes", asked, queue, port)
 }
 
-// erlangCookie is what the nodes know each other by. They listen on the loopback interface alone.
+// erlangCookie authenticates the nodes to each other. They listen on the loopback interface alone.
 const erlangCookie = "RELAYRELAYRELAY"
 
 // cookie leaves it where a node looks for it.

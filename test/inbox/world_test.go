@@ -242,7 +242,7 @@ func (w *world) expire(ctx context.Context) error {
 	return nil
 }
 
-// inboxTables are what a set-back takes back, beside the effects.
+// inboxTables are reset by a set-back, beside the effects.
 var inboxTables = []string{"inbox_consumer", "inbox_source", "inbox_event", "inbox_parked", "inbox_dead",
 	"inbox_offset", "inbox_suspect", "effect"}
 
@@ -256,7 +256,7 @@ func (w *world) make(ctx context.Context) error {
 		CREATE SCHEMA %[1]s_older`, w.schema))
 }
 
-// exec runs statements as one transaction. Whoever took locks in another order may win: then it is tried again.
+// exec runs statements as one transaction. A transaction with another lock order may win: then it is tried again.
 func (w *world) exec(ctx context.Context, sql string) error {
 	for {
 		_, err := w.admin.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)

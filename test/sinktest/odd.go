@@ -46,7 +46,7 @@ var oddNames = []string{
 }
 
 // odd submits records that are odd in a header's name, a header's value, the id, the key or the value, each beside a
-// plain one. An odd record is refused for good with a reason, or it is in the topic as it was submitted.
+// plain one. An odd record is refused permanently with a reason, or it is in the topic as it was submitted.
 //
 // Catches: a name, value, id or key that is cut, folded, escaped or taken for something of the broker's; an odd record
 // that takes a plain one with it or that is sent forever.

@@ -18,7 +18,7 @@ type Source interface {
 	System() string
 	// Topics are the names, each of which one process reads at a time.
 	Topics() []string
-	// Problem is what is wrong with the settings, before anything is dialed.
+	// Problem returns an error in the settings, before anything is dialed.
 	Problem() error
 	// Queue reports whether the topics are queues: what is settled is gone. Else they are logs, which keep their records
 	// and know them by their offsets.
@@ -47,7 +47,7 @@ type Topic interface {
 // Unknown is a number that the broker does not tell.
 const Unknown = -1
 
-// Bounds are what a broker tells about a topic.
+// Bounds are the limits of a topic by its broker.
 type Bounds struct {
 	ID     string // tells the topic from another one that was created with its name; "" if the broker does not
 	First  int64  // the lowest offset that can be read

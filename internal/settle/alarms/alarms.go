@@ -23,7 +23,7 @@ const (
 	knownFor = 5 * readEvery
 )
 
-// Tables is what is asked of the SQL side: a [store.Store], which says what its methods promise.
+// Tables is the part of a [store.Store] that this package uses.
 type Tables interface {
 	RaiseAlarm(ctx context.Context, a store.Alarm) error
 	Alarms(ctx context.Context, all bool) ([]store.Alarm, error)
@@ -51,7 +51,7 @@ type Keeper struct {
 	forgot int             // how often what was read was dropped
 }
 
-// seen is what one row tells of.
+// seen identifies an alarm.
 type seen struct {
 	kind, topic string
 	own         bool // the relay noticed it, not the driver

@@ -96,7 +96,7 @@ func (m *Meter) MirrorAge() (float64, bool) {
 	return micros / 1e6, known
 }
 
-// reading is what was read of the database, as long as it answers.
+// reading holds values read from the database while it answers.
 func (m *Meter) reading(n *Reading) (float64, bool) {
 	_, _, fresh := m.Database.Slot()
 	return float64(n.value.Load()), n.known.Load() && fresh && m.Leads()

@@ -24,7 +24,7 @@ type InterleavedPair struct {
 	At            time.Time `json:"at"`     // when it was noticed
 }
 
-// Interleaved is what was noticed since the process started.
+// Interleaved summarizes overlaps since the process started.
 type Interleaved struct {
 	Total uint64            `json:"total"`
 	Last  []InterleavedPair `json:"last"` // the newest one last
