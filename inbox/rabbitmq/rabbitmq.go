@@ -6,8 +6,9 @@
 //
 // A queue has one process that reads it, and a message leaves it when its event is decided: done, parked or dead. So
 // what a restored database lacks does not come again. Declare a quorum queue with x-single-active-consumer, or a
-// process that freezes just before it begins to read may disturb the order of keys. A stream is read like a topic, from
-// the position in the database.
+// process that freezes just before it begins to read may disturb the order of keys. On RabbitMQ 4 give it
+// x-delivery-limit -1, or a message that was in memory in 20 crashes leaves the queue without its effect. A stream is
+// read like a topic, from the position in the database.
 package rabbitmq
 
 import (
