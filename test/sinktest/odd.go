@@ -16,7 +16,7 @@ import (
 // numberHeader tells odd records apart, whatever became of their keys and values.
 const numberHeader = "number"
 
-// oddTexts are what some protocol, client or server has a meaning for, or cuts, folds or escapes.
+// oddTexts have a meaning for some protocol, client or server, or are cut, folded or escaped.
 var oddTexts = []string{
 	"", " ", "\t", " lead", "trail ", "in side", "\n", "a\nb", "a\r\nInjected: 1", "\x00", "a\x00b", "a\x01b", "\x1b[31m",
 	"\x7f", "\u0085", "\u00a0", "\u2028", "\ufeff", "\u202e",
