@@ -13,5 +13,5 @@
 //	duplicates, frozen relay      none for five minutes                    the wave that it was sending
 //	position in the journal       topic, 0, -1: there is none
 //
-// No real AWS was tried. Tested in sns_test.go, on moto behind a proxy that cuts, with an SQS queue subscribed.
+// No real AWS was tried. The tests are in sns_test.go, on moto behind a proxy that cuts, with an SQS queue subscribed.
 package sns
