@@ -3,6 +3,7 @@ package alarms
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,7 @@ import (
 )
 
 // played is a database that answers or not, and the relay that holds the slot.
-type played struct{ away bool }
+type played struct{ away atomic.Bool }
 
 func (p *played) RaiseAlarm(context.Context, store.Alarm) error {
 	_, err := p.Alarms(context.Background(), false)
@@ -20,7 +21,7 @@ func (p *played) RaiseAlarm(context.Context, store.Alarm) error {
 }
 
 func (p *played) Alarms(context.Context, bool) ([]store.Alarm, error) {
-	if p.away {
+	if p.away.Load() {
 		return nil, errors.New("away")
 	}
 	return nil, nil
@@ -47,9 +48,11 @@ func TestOpenAlarmsAreKnownWhileTheyAreRead(t *testing.T) {
 		want("before they were read", sink.AlarmLostData, false)
 		go k.Run(ctx, p, p)
 		time.Sleep(readEvery)
+		synctest.Wait()
 		want("read", sink.AlarmLostData, true)
-		p.away = true
+		p.away.Store(true)
 		time.Sleep(2 * knownFor)
+		synctest.Wait()
 		want("while the database is away", sink.AlarmLostData, false)
 		k.Raise(sink.Alarm{Kind: sink.AlarmIDsReused, Topic: "t"})
 		want("noticed meanwhile", sink.AlarmIDsReused, true)
