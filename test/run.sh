@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the tests: `test/run.sh quick` those of make test, `test/run.sh rest` those that begin with harness.Full, which
-# make test leaves out. What the machine lacks, and what failed, is printed last.
+# make test leaves out, and `test/run.sh all` both in one pass, which links each test program and starts its servers
+# once. What the machine lacks, and what failed, is printed last.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -51,16 +52,27 @@ below() {
   for module in "${modules[@]}"; do [ "$module" = "$alone" ] || tests "$module" -p=1 ./...; done
 }
 
-quick() {
+# each runs all packages, and the seeds of the simulator beside what mostly waits.
+each() {
   test/needs.sh list
-  export CDC_RELAY_TEST_QUICK=1
   beside below
   tests . ./...
-  beside seeds -run EveryRun -args -seeds "$QUICK_SEEDS"
+  beside seeds "$@"
   wait "${background[0]}"
+  [ -n "${CDC_RELAY_TEST_QUICK:-}" ] || window
   tests "$alone" ./...
   wait
 }
+
+# window measures memory, of which the race detector keeps some itself.
+window() { go test -count=1 -run WindowOf32MiB ./sink/kafka || echo sink/kafka >>"$scratch/failed"; }
+
+quick() {
+  export CDC_RELAY_TEST_QUICK=1
+  each -run EveryRun -args -seeds "$QUICK_SEEDS"
+}
+
+all() { each -args -seeds "$((QUICK_SEEDS + SEEDS))"; }
 
 # full lists the tests that begin with harness.Full: folder and name.
 full() {
@@ -87,8 +99,7 @@ rest() {
   full >"$scratch/full"
   beside seeds -args -seeds "$SEEDS" -from "$((QUICK_SEEDS + 1))"
   rest_of .
-  # The race detector keeps memory of its own.
-  go test -count=1 -run WindowOf32MiB ./sink/kafka || echo sink/kafka >>"$scratch/failed"
+  window
   for module in "${modules[@]}"; do rest_of "$module"; done
   wait
 }
@@ -96,9 +107,10 @@ rest() {
 case ${1:-} in
 quick) quick ;;
 rest) rest ;;
+all) all ;;
 full) full ;;
 *)
-  echo 'usage: test/run.sh quick|rest|full' >&2
+  echo 'usage: test/run.sh quick|rest|all|full' >&2
   exit 2
   ;;
 esac
