@@ -135,16 +135,18 @@ func TestInitRenewsAViewOfAnotherConfiguration(t *testing.T) {
 	}
 }
 
-// monitoring is one of the page's two queries.
-func monitoring(t *testing.T, name string) string {
+// documented is the SQL of a page for users, by its first comment.
+func documented(t *testing.T, name string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../docs/events.md")
-	must(t, "read the page", err)
-	m := regexp.MustCompile("(?s)```sql\n-- " + name + "\n(.*?);\n```").FindSubmatch(page)
-	if m == nil {
-		t.Fatalf("the page has no query %q", name)
+	for _, path := range []string{"../../docs/events.md", "../../docs/operations.md"} {
+		page, err := os.ReadFile(path)
+		must(t, "read the page", err)
+		if m := regexp.MustCompile("(?s)```sql\n-- " + name + "\n(.*?);\n```").FindSubmatch(page); m != nil {
+			return string(m[1])
+		}
 	}
-	return string(m[1])
+	t.Fatalf("no page has SQL with the comment %q", name)
+	return ""
 }
 
 // What the page's queries cost while much is pending; docs/events.md. Break it catches: a view that
@@ -158,7 +160,7 @@ func TestMonitoringQueriesOverManyRows(t *testing.T) {
  FROM generate_series(1, %d) i; ANALYZE outbox_events`, rows))
 	for _, name := range []string{"pending per type", "oldest per type"} {
 		begun := time.Now()
-		got := pg.Query(t, "SELECT count(*) FROM ("+monitoring(t, name)+") q")
+		got := pg.Query(t, "SELECT count(*) FROM ("+documented(t, name)+") q")
 		took := time.Since(begun)
 		t.Logf("%s, %d pending rows: %v", name, rows, took.Round(time.Millisecond))
 		if got != "10" {
@@ -184,7 +186,7 @@ func TestMonitoringQueriesAreAsTheirPageSays(t *testing.T) {
 	} {
 		text := `SELECT string_agg(concat_ws(' ', q.event_type, ` + map[string]string{
 			"pending per type": "q.status, q.events", "oldest per type": "extract(epoch FROM q.age)::int / 60"}[name] +
-			`), ', ') FROM (` + monitoring(t, name) + `) q`
+			`), ', ') FROM (` + documented(t, name) + `) q`
 		if got := pg.Query(t, text); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
 		}
@@ -261,7 +263,7 @@ func TestIDsBecomeBigintAsThePageSays(t *testing.T) {
 	must(t, "migrate", s.Migrate(t.Context()))
 	const insert = `INSERT INTO outbox_events (aggregate_type, event_type, created_at) VALUES ('a', 'made', '2026-01-02Z')`
 	pg.Exec(t, insert)
-	pg.Exec(t, monitoring(t, "ids become bigint"))
+	pg.Exec(t, documented(t, "ids become bigint"))
 	pg.Exec(t, insert)
 	must(t, "make the view", s.MakeView(t.Context()))
 	want := "pending made a 2026-01-02 00:00:00+00"
