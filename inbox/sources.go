@@ -309,7 +309,7 @@ func (f *readers) hold(ctx context.Context, at lanes.Place) error {
 		f.fail(err)
 		return err
 	case err != nil:
-		return nil //nolint:nilerr // session.note says so
+		return nil // session.note says so
 	case !mine:
 		return errTaken
 	}

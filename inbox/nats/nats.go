@@ -107,8 +107,8 @@ func (t *subject) Bounds(ctx context.Context, next int64) (b source.Bounds, err 
 		return b, fmt.Errorf("look for the last message of subject %s: %w", t.name, err)
 	}
 	first, end := int64(info.State.FirstSeq), int64(info.State.LastSeq)+1
-	b = source.Bounds{ID: info.Created.UTC().Format(time.RFC3339Nano), First: max(first, 1), End: end, Unread: source.Unknown,
-		Back: end < next}
+	b = source.Bounds{ID: info.Created.UTC().Format(time.RFC3339Nano), First: max(first, 1), End: end,
+		Unread: source.Unknown, Back: end < next}
 	if last != nil {
 		b.End = int64(last.Sequence) + 1
 	}

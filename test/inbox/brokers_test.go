@@ -87,7 +87,8 @@ func newNATS(t *testing.T) *broker {
 	server := harness.NATS(t)
 	b := &broker{name: "nats", addr: server.URL, topic: harness.Unique(t, "order"), server: server}
 	js := jetStream(t, b)
-	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: b.topic, Subjects: []string{b.topic}}); err != nil {
+	stream := jetstream.StreamConfig{Name: b.topic, Subjects: []string{b.topic}}
+	if _, err := js.CreateStream(t.Context(), stream); err != nil {
 		t.Fatal(err)
 	}
 	b.publish = func(t *testing.T, records ...*kgo.Record) {
@@ -165,7 +166,8 @@ func newRabbitQueue(t *testing.T) *broker {
 func newRabbit(t *testing.T, name string, arguments amqp.Table) *broker {
 	t.Helper()
 	server := harness.RabbitMQ(t)
-	b := &broker{name: name, addr: "amqp://guest:guest@" + server.Addr + "/?heartbeat=2", topic: harness.Unique(t, "order")}
+	b := &broker{name: name, topic: harness.Unique(t, "order")}
+	b.addr = "amqp://guest:guest@" + server.Addr + "/?heartbeat=2"
 	conn, err := amqp.Dial(b.addr)
 	if err != nil {
 		t.Fatal(err)

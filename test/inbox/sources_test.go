@@ -155,8 +155,9 @@ func lagIs(t *testing.T, c *inbox.Consumer, want int64) {
 	})
 }
 
-// The database is set back to an older copy while its consumer runs. A log fills it up again; a queue does not hold what
-// was acknowledged, and the consumer says so. What is published later is handled in both cases. At night with each broker.
+// The database is set back to an older copy while its consumer runs. A log fills it up again; a queue does not hold
+// what was acknowledged, and the consumer says so. What is published later is handled in both cases. At night with each
+// broker.
 func TestSourcesFillADatabaseUpThatWasSetBack(t *testing.T) {
 	t.Parallel()
 	eachBroker(t, func(t *testing.T, b *broker) {
