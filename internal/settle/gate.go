@@ -18,9 +18,9 @@ type gate struct {
 // restAfter is for how many times its length the gate stays open after a pause that ran out.
 const restAfter = 4
 
-// pause stops the gate for the lane, at most so long. A lane that pauses it again does not extend it; one that could
+// pause stops the gate for the lane, at most handOver. A lane that pauses it again does not extend it; one that could
 // not be handed over in that time gets another pause after a while.
-func (g *gate) pause(name string, most time.Duration) {
+func (g *gate) pause(name string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.names == nil {
@@ -30,8 +30,8 @@ func (g *gate) pause(name string, most time.Duration) {
 	if g.opened == nil {
 		g.opened = make(chan struct{})
 	}
-	if now := time.Now(); now.After(g.until.Add(restAfter * most)) {
-		g.until = now.Add(most)
+	if now := time.Now(); now.After(g.until.Add(restAfter * handOver)) {
+		g.until = now.Add(handOver)
 	}
 }
 

@@ -262,7 +262,7 @@ func (p *parking) handIn(la *parkedLane, read *store.Portion, session Session) {
 		la.few = 0
 	}
 	if la.few > fewCycles && la.lane.Key != nil {
-		p.loop.settler.gate.pause(la.name, handOver)
+		p.loop.settler.gate.pause(la.name)
 	}
 	if la.lane.Key != nil && !la.draining || la.probe {
 		rows = rows[:1]

@@ -66,7 +66,7 @@ type Meaning struct {
 	React   Reaction
 }
 
-// The class Nobody is for codes that blame no record.
+// Nobody is the class for codes that blame no record.
 const Nobody outbox.ErrorClass = ""
 
 // Codes that are handled by name.
