@@ -103,6 +103,6 @@ func (t *term) throttled(q sink.Status) string {
 	if q.Throttle == 0 {
 		return ""
 	}
-	return fmt.Sprintf("a limit of the broker is reached, such as a quota: it asks for pauses of up to %v between requests. "+
-		"Events wait in order; if that lasts, raise the limit", q.Throttle.Round(time.Millisecond))
+	return fmt.Sprintf("a limit of the broker is reached, such as a quota: it asks for pauses of up to %v between "+
+		"requests. Events wait in order; if that lasts, raise the limit", q.Throttle.Round(time.Millisecond))
 }

@@ -24,8 +24,8 @@ func (s *slow) Slowed() string {
 	return ""
 }
 
-// Breaks it catches: a broker that slows the relay down and is shown as "ok", or as an outage, for which the relay would
-// not be ready.
+// Breaks it catches: a broker that slows the relay down and is shown as "ok", or as an outage, for which the relay
+// would not be ready.
 func TestThrottledBrokerIsAStateAndNoError(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -65,8 +65,9 @@ func TestRelayNeedsNothingOfItsMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"config show": "postgres.url", "check": "ok    wal_level", "init --dry-run": "nothing is missing", "dlq list": "no dead",
-		"cleanup": "0 dead letters", "slot status": "position", "verify": "name a directory with --temp or TMPDIR",
+		"config show": "postgres.url", "check": "ok    wal_level", "init --dry-run": "nothing is missing",
+		"dlq list": "no dead", "cleanup": "0 dead letters", "slot status": "position",
+		"verify": "name a directory with --temp or TMPDIR",
 	} {
 		var said bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

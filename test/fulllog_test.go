@@ -28,7 +28,8 @@ func TestFullDiskOfABrokerParksItsPartitionsOnly(t *testing.T) {
 	}
 	kept := t.TempDir()
 	kafka := harness.NewOwnKafka(t, harness.KafkaConfig{Settings: map[string]string{
-		"log.dirs": filepath.Join(kept, "data") + "," + filepath.Join(disk, "data"), "metadata.log.dir": filepath.Join(kept, "data"),
+		"log.dirs":                 filepath.Join(kept, "data") + "," + filepath.Join(disk, "data"),
+		"metadata.log.dir":         filepath.Join(kept, "data"),
 		"log.index.size.max.bytes": "65536",
 	}})
 	t.Cleanup(func() {

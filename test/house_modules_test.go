@@ -109,7 +109,8 @@ var modules = map[string]room{
 	"test/cutproxy": {},
 	"test/chaos":    {},
 	"test/brokers": {external: []string{
-		"github.com/aws/aws-sdk-go-v2", "github.com/nats-io/nats.go", "github.com/rabbitmq/amqp091-go", "github.com/redis/go-redis/v9",
+		"github.com/aws/aws-sdk-go-v2", "github.com/nats-io/nats.go", "github.com/rabbitmq/amqp091-go",
+		"github.com/redis/go-redis/v9",
 	}},
 	"test/simulator": {
 		own: []string{

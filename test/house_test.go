@@ -286,7 +286,9 @@ var house = map[string]room{
 		"cmd/internal/cli", "config", "internal/web/consumers", "relay", "internal/access/secret", "internal/store",
 	}, external: []string{"github.com/spf13/cobra"}},
 	"cmd/cdc-relay/internal/configure": { // of relay it uses what a configuration means to the store
-		own:      []string{"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "relay/install", "relay", "internal/store"},
+		own: []string{
+			"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "relay/install", "relay", "internal/store",
+		},
 		external: []string{"github.com/spf13/cobra"},
 	},
 	"cmd/cdc-relay/internal/edit": {},

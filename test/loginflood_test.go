@@ -32,8 +32,8 @@ func TestFloodOfLogInsDelaysNeitherEventsNorProbes(t *testing.T) {
 		s.load(t, harness.Workload{Rate: 100, Writers: 2, Events: 1000}).Wait(t)
 		s.pg.WaitConfirmed(t, s.settings.Slot(), settlePatience)
 		return s.seconds(t, fmt.Sprintf(`SELECT make_interval(secs => percentile_cont(0.99) WITHIN GROUP (ORDER BY
-			extract(epoch FROM j.published_at - o.created_at))) FROM cdc_relay_journal j JOIN outbox_events o ON o.id = j.event_id
-			WHERE o.created_at >= '%s'`, began))
+			extract(epoch FROM j.published_at - o.created_at)))
+			FROM cdc_relay_journal j JOIN outbox_events o ON o.id = j.event_id WHERE o.created_at >= '%s'`, began))
 	}
 	quiet, before := p99(), s.relay.PeakRSS(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -60,8 +60,8 @@ func TestFloodOfLogInsDelaysNeitherEventsNorProbes(t *testing.T) {
 	flood.Wait()
 	<-probed
 	grown := (s.relay.PeakRSS(t) - before) >> 20
-	t.Logf("%d keys parked, %d guesses refused: p99 of events %.3f s, %.3f s before; /readyz took %v at most; memory grew by "+
-		"%d MiB", keys, refused.Load(), flooded, quiet, slowest.Round(time.Millisecond), grown)
+	t.Logf("%d keys parked, %d guesses refused: p99 of events %.3f s, %.3f s before; /readyz took %v at most; memory "+
+		"grew by %d MiB", keys, refused.Load(), flooded, quiet, slowest.Round(time.Millisecond), grown)
 	if refused.Load() < 100 {
 		t.Errorf("%d guesses: the scenario shows nothing", refused.Load())
 	}

@@ -37,7 +37,8 @@ func TestClusterThatWasWipedIsAnAlarmAndIsFilledUpAgain(t *testing.T) {
 		harness.Eventually(t, time.Minute, "an alarm of each topic", s.asking(t, fmt.Sprintf(
 			`SELECT CASE WHEN count(DISTINCT topic) = %d THEN '' ELSE count(*) || ' alarms' END FROM cdc_relay_alarms
 			WHERE repair = 'cdc-relay verify --repair'`, len(s.types))))
-		t.Logf("alarms: %s", s.pg.Query(t, `SELECT string_agg(kind || ' ' || topic || ' ' || detail, E'\n') FROM cdc_relay_alarms`))
+		t.Logf("alarms: %s", s.pg.Query(t,
+			`SELECT string_agg(kind || ' ' || topic || ' ' || detail, E'\n') FROM cdc_relay_alarms`))
 		if code, said, _ := s.relay.Run(t, "verify"); code != 1 {
 			t.Errorf("verify: got %d, want 1: %s", code, said)
 		} else {

@@ -102,7 +102,7 @@ var meanings = map[string]meaning{
 	"InvalidAddress": stuck, "PurgeQueueInProgress": stuck,
 }
 
-// codeOf returns the service's error code ("" if there is none), its meaning, and the HTTP status (0 without an answer).
+// codeOf returns the service's error code ("" if there is none), its meaning, and the HTTP status (0 without answer).
 func codeOf(err error) (code string, m meaning, status int) {
 	if answer, is := errors.AsType[*awshttp.ResponseError](err); is {
 		status = answer.HTTPStatusCode()

@@ -19,9 +19,9 @@
 //
 // # Guarantees
 //
-// A FIFO queue or topic takes a deduplication id once within [Interval]. An entry whose outcome is unknown keeps its id,
-// so within that time it is there once; one that is sent again later is counted as a possible duplicate. Destinations
-// without deduplication count each one that is sent again.
+// A FIFO queue or topic takes a deduplication id once within [Interval]. An entry whose outcome is unknown keeps its
+// id, so within that time it is there once; one that is sent again later is counted as a possible duplicate.
+// Destinations without deduplication count each one that is sent again.
 //
 // Tested in sink/sqs, sink/sns and sink/eventbridge, on servers that speak these protocols; errors in classify_test.go.
 package aws

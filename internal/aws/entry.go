@@ -50,8 +50,8 @@ func (a Attribute) Size() int {
 }
 
 // Attributes returns the record's headers and key as message attributes. SQS and SNS take ten, so only the headers that
-// identify an event and its trace get one each; the rest go into one JSON object. The first names are the headers for id,
-// event type, aggregate type and created_at.
+// identify an event and its trace get one each; the rest go into one JSON object. The first names are the headers for
+// id, event type, aggregate type and created_at.
 func Attributes(r *sink.Record, first [4]string) (list []Attribute) {
 	list = make([]Attribute, 0, Entries)
 	var rest object
@@ -270,8 +270,8 @@ func digest(parts ...[]byte) string {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// Name is a topic as a name of SQS or SNS, which have no dots: hyphens stand in their places. A FIFO name ends in .fifo;
-// with standard only that of a topic that ends so.
+// Name is a topic as a name of SQS or SNS, which have no dots: hyphens stand in their places. A FIFO name ends in
+// .fifo; with standard only that of a topic that ends so.
 func Name(topic string, standard bool) (name string, fifo bool) {
 	bare := strings.TrimSuffix(topic, fifoSuffix)
 	name, fifo = strings.ReplaceAll(bare, ".", "-"), !standard || bare != topic

@@ -21,8 +21,8 @@ const (
 	openPatience = time.Second
 )
 
-// progress is Batch.State: what became of each record. It may be longer than the batch, by the front that the engine was
-// told of.
+// progress is Batch.State: what became of each record. It may be longer than the batch, by the front that the engine
+// was told of.
 type progress struct {
 	done   []bool
 	doubt  []time.Time    // since when the service may have taken it, unknown to us; zero: it has not
@@ -192,7 +192,9 @@ func (e *destination) request(ctx context.Context, records []*sink.Record, p *pr
 	ctx, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	defer cancel()
 	var reached atomic.Bool
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { reached.Store(true) }})
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { reached.Store(true) },
+	})
 	some, began := make([]*sink.Record, len(chunk)), time.Now()
 	for n, i := range chunk {
 		some[n] = records[i]

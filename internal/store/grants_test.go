@@ -34,9 +34,9 @@ func eachGrantIsNeeded(t *testing.T, after string) {
 	must(t, "read the outbox", err)
 	for _, g := range s.Grants(o) {
 		// each method has what to do only where the one before it has just done it
-		pg.Exec(t, `TRUNCATE app.outbox_events, relay.cdc_relay_journal, relay.cdc_relay_journal_batch, relay.cdc_relay_parked,
-			relay.cdc_relay_catch_up, relay.cdc_relay_offset, relay.cdc_relay_request, relay.cdc_relay_alarms,
-			relay.cdc_relay_edit, relay.outbox_events_dlq;
+		pg.Exec(t, `TRUNCATE app.outbox_events, relay.cdc_relay_journal, relay.cdc_relay_journal_batch,
+			relay.cdc_relay_parked, relay.cdc_relay_catch_up, relay.cdc_relay_offset, relay.cdc_relay_request,
+			relay.cdc_relay_alarms, relay.cdc_relay_edit, relay.outbox_events_dlq;
 			INSERT INTO app.outbox_events (id, aggregate_type, event_type) VALUES ('`+uuid(0)+`', 'a', 'e')`)
 		pg.Exec(t, "REVOKE "+g.String()+" FROM "+role)
 		_, missing, err := s.MissingGrants(t.Context(), o)

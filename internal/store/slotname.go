@@ -23,7 +23,8 @@ func FindSlot(ctx context.Context, c Config) (slot string, err error) {
 	state := db.Quote(c.Schema, "cdc_relay_state")
 	err = ReadOnly(ctx, conn, func(tx Tx) error {
 		err := tx.QueryRow(ctx, `SELECT current_database()::text, to_regclass($2) IS NOT NULL,
- EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND plugin = 'pgoutput' AND database = current_database())`,
+ EXISTS (SELECT FROM pg_replication_slots
+  WHERE slot_name = $1 AND plugin = 'pgoutput' AND database = current_database())`,
 			c.Slot, state).Scan(&database, &tables, &known)
 		if err != nil || known || !tables {
 			return err

@@ -84,7 +84,9 @@ func Open(c Config) (*Server, error) {
 			ErrorLog:    log.New(c.Logger.With().Str("logger", "http").Logger(), "", 0), // else standard error, which may block
 		},
 	}
-	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) { (*s.handler.Load()).ServeHTTP(w, req) })
+	s.http.Handler = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		(*s.handler.Load()).ServeHTTP(w, req)
+	})
 	s.Wait("the relay is starting")
 	go func() { s.done <- s.http.Serve(newConnections(listener)) }()
 	return s, nil

@@ -107,8 +107,8 @@ func (b *buses) Grant(topic string) string {
 
 func (b *buses) advice(topic string) string {
 	return fmt.Sprintf("create it (aws events create-event-bus --name %s) with its rules, set "+
-		"eventbridge.create_buses.enabled, or look at eventbridge.region (%s) and eventbridge.account: its events wait", topic,
-		b.login.Region())
+		"eventbridge.create_buses.enabled, or look at eventbridge.region (%s) and eventbridge.account: its events wait",
+		topic, b.login.Region())
 }
 
 // Find implements [aws.Service]. The address of a bus in another account is its ARN.

@@ -65,7 +65,9 @@ func (b *bed) bus(t *testing.T) (name string, queueURL *string) {
 		t.Fatal(err)
 	}
 	if _, err = b.buses.PutTargets(t.Context(), &client.PutTargetsInput{Rule: &name, EventBusName: &name,
-		Targets: []types.Target{{Id: sdk.String("1"), Arn: sdk.String("arn:aws:sqs:us-east-1:123456789012:" + name)}}}); err != nil {
+		Targets: []types.Target{{
+			Id: sdk.String("1"), Arn: sdk.String("arn:aws:sqs:us-east-1:123456789012:" + name),
+		}}}); err != nil {
 		t.Fatal(err)
 	}
 	return name, q.QueueUrl
@@ -74,7 +76,8 @@ func (b *bed) bus(t *testing.T) (name string, queueURL *string) {
 func (b *bed) read(t *testing.T, url *string) (found []event) {
 	t.Helper()
 	for {
-		answer, err := b.queues.ReceiveMessage(t.Context(), &queue.ReceiveMessageInput{QueueUrl: url, MaxNumberOfMessages: 10})
+		answer, err := b.queues.ReceiveMessage(t.Context(),
+			&queue.ReceiveMessageInput{QueueUrl: url, MaxNumberOfMessages: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +194,8 @@ func (b *bed) missing(t *testing.T) {
 	batch := &sink.Batch{Topic: "no.such", Records: events("no.such", 3)}
 	d.Produce(t.Context(), d.Node("no.such", 0), []*sink.Batch{batch})
 	const want = "aws events create-event-bus --name no.such"
-	if o := batch.Outcome; o.Verdict != sink.NotWritten || o.Trouble != sink.TopicTrouble || !strings.Contains(o.Err.Error(), want) {
+	if o := batch.Outcome; o.Verdict != sink.NotWritten || o.Trouble != sink.TopicTrouble ||
+		!strings.Contains(o.Err.Error(), want) {
 		t.Errorf("got %+v, want the topic's trouble and %s", o, want)
 	}
 	if _, _, err := d.Examine(t.Context(), "no.such"); err == nil || !strings.Contains(err.Error(), want) {

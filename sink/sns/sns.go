@@ -22,7 +22,7 @@ const (
 	maxName = 256
 )
 
-// Config says where the topics are. Region, endpoint and account are empty where AWS's own environment and files say it.
+// Config says where the topics are. Region, endpoint and account are empty where AWS's environment and files say it.
 type Config struct {
 	Region   string
 	Endpoint string // URL instead of the service's own

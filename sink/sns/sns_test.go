@@ -141,7 +141,8 @@ func (b *bed) missing(t *testing.T) {
 	batch := &sink.Batch{Topic: "no.such", Records: sinktest.Events("no.such", 0, 3)}
 	d.Produce(t.Context(), d.Node("no.such", 0), []*sink.Batch{batch})
 	const want = "aws sns create-topic --name no-such.fifo --attributes FifoTopic=true"
-	if o := batch.Outcome; o.Verdict != sink.NotWritten || o.Trouble != sink.TopicTrouble || !strings.Contains(o.Err.Error(), want) {
+	if o := batch.Outcome; o.Verdict != sink.NotWritten || o.Trouble != sink.TopicTrouble ||
+		!strings.Contains(o.Err.Error(), want) {
 		t.Errorf("got %+v, want the topic's trouble and %s", o, want)
 	}
 }

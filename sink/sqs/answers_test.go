@@ -99,7 +99,9 @@ func (a *answers) bodies() (found []sinktest.Message) {
 }
 
 func failed(id, code string, fault bool) map[string]any {
-	return map[string]any{"Failed": []any{map[string]any{"Id": id, "Code": code, "SenderFault": fault, "Message": "said so"}}}
+	return map[string]any{"Failed": []any{
+		map[string]any{"Id": id, "Code": code, "SenderFault": fault, "Message": "said so"},
+	}}
 }
 
 func refusal(code, text string) map[string]any {
@@ -243,7 +245,8 @@ func TestRefusalsNameTheirRemedy(t *testing.T) {
 		kind sink.Trouble
 		want string
 	}{
-		{"AccessDeniedException", sink.TopicTrouble, `"sqs:SendMessage"], "Resource": "arn:aws:sqs:us-east-1:123456789012:orders.fifo"}`},
+		{"AccessDeniedException", sink.TopicTrouble,
+			`"sqs:SendMessage"], "Resource": "arn:aws:sqs:us-east-1:123456789012:orders.fifo"}`},
 		{"QueueDoesNotExist", sink.TopicTrouble, "aws sqs create-queue --queue-name orders.fifo --attributes FifoQueue=true"},
 		{"KmsAccessDenied", sink.TopicTrouble, `"Action": ["kms:GenerateDataKey", "kms:Decrypt"]`},
 		{"InvalidClientTokenId", sink.ConfigurationTrouble, "AWS_ACCESS_KEY_ID"},
@@ -292,7 +295,8 @@ func TestWithoutALoginTheErrorIsClearAndSoon(t *testing.T) {
 		t.Fatal("the search for credentials has no end")
 	}
 	o := b.Outcome
-	if o.Trouble != sink.ConfigurationTrouble || o.Verdict != sink.NotWritten || !strings.Contains(o.Err.Error(), "no AWS credentials") {
+	if o.Trouble != sink.ConfigurationTrouble || o.Verdict != sink.NotWritten ||
+		!strings.Contains(o.Err.Error(), "no AWS credentials") {
 		t.Errorf("got %+v, want the configuration's trouble, and where credentials are looked for", o)
 	}
 }

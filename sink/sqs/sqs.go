@@ -22,7 +22,7 @@ const DefaultMaxBytes = 256 << 10
 // maxName is the most characters of a queue's name.
 const maxName = 80
 
-// Config says where the queues are. Region, endpoint and account are empty where AWS's own environment and files say it.
+// Config says where the queues are. Region, endpoint and account are empty where AWS's environment and files say it.
 type Config struct {
 	Region   string
 	Endpoint string // URL instead of the service's own
@@ -149,7 +149,8 @@ func (q *queues) Size(r *sink.Record) int { return aws.MessageOf(r, q.config.Hea
 
 // Send implements [aws.Service].
 func (q *queues) Send(ctx context.Context, url string, records []*sink.Record) (failed []error, err error) {
-	input := &client.SendMessageBatchInput{QueueUrl: &url, Entries: make([]types.SendMessageBatchRequestEntry, len(records))}
+	entries := make([]types.SendMessageBatchRequestEntry, len(records))
+	input := &client.SendMessageBatchInput{QueueUrl: &url, Entries: entries}
 	for i, r := range records {
 		input.Entries[i] = q.entry(r, strconv.Itoa(i))
 	}
@@ -197,7 +198,8 @@ func (d *Driver) Examine(ctx context.Context, topic string) (text string, risky 
 			}
 			return err
 		})
-		return strings.TrimSpace(caller + " in " + d.login.Region() + "; queues are looked for when events name them"), false, err
+		text = caller + " in " + d.login.Region() + "; queues are looked for when events name them"
+		return strings.TrimSpace(text), false, err
 	}
 	url, err := d.Look(ctx, topic)
 	if err != nil {

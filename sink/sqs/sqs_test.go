@@ -49,7 +49,8 @@ func (b *bed) create(t *testing.T, topic string) {
 	if strings.HasSuffix(topic, ".fifo") {
 		attributes["FifoQueue"] = "true"
 	}
-	if _, err := b.client.CreateQueue(t.Context(), &client.CreateQueueInput{QueueName: &topic, Attributes: attributes}); err != nil {
+	input := &client.CreateQueueInput{QueueName: &topic, Attributes: attributes}
+	if _, err := b.client.CreateQueue(t.Context(), input); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -161,8 +162,8 @@ func TestOnElasticMQ(t *testing.T) {
 	t.Run("QueuesAreMadeWhereThatIsWanted", b.created)
 }
 
-// conformance runs the suite of all drivers on a server that speaks SQS, behind a proxy that cuts. Breaks it catches: see
-// there.
+// conformance runs the suite of all drivers on a server that speaks SQS, behind a proxy that cuts. Breaks it catches:
+// see there.
 func (b *bed) conformance(t *testing.T) {
 	for suffix, c := range map[string]sqs.Config{".fifo": b.config(), "": b.config()} {
 		name := "FIFO"
@@ -231,7 +232,8 @@ func (b *bed) created(t *testing.T) {
 	topic := "orders." + harness.Unique(t, "created")
 	name := strings.ReplaceAll(topic, ".", "-") + ".fifo"
 	c := b.config()
-	if _, _, err := newDriver(t, c).Examine(t.Context(), topic); err == nil || !strings.Contains(err.Error(), "aws sqs create-queue") {
+	const want = "aws sqs create-queue"
+	if _, _, err := newDriver(t, c).Examine(t.Context(), topic); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("examine without the queue: got %v, want how to create it", err)
 	}
 	c.Create = true

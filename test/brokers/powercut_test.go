@@ -9,8 +9,8 @@ import (
 
 // Three servers of NATS, which sync every two minutes by default, lose their power under load: each has what it had
 // on its disk at another moment, and acknowledged messages are gone. Breaks it catches: a relay that stops at a stream
-// that went back, or says nothing; messages that are gone and that verify does not find, or cannot give back; one that is
-// given back and was there; events out of order besides those given back.
+// that went back, or says nothing; messages that are gone and that verify does not find, or cannot give back; one that
+// is given back and was there; events out of order besides those given back.
 func TestNATSThatForgetsInAPowerCutIsRepaired(t *testing.T) {
 	servers := harness.NATSCluster(t)
 	var urls []string

@@ -112,13 +112,13 @@ func moody(t *testing.T, to string, n int64) (addr string, throttled *atomic.Int
 			forward.ServeHTTP(w, q)
 			return
 		}
-		switch number := count.Add(1); {
-		case number%n == 0:
+		switch count.Add(1) % n {
+		case 0:
 			throttled.Add(1)
 			w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 			w.WriteHeader(http.StatusBadRequest)
 			_, _ = io.WriteString(w, `{"__type": "com.amazonaws.sqs#RequestThrottled", "message": "Rate exceeded"}`)
-		case number%n == n/2:
+		case n / 2:
 			throttled.Add(1)
 			throttleFirst(w, q, forward)
 		default:
@@ -145,7 +145,9 @@ func throttleFirst(w http.ResponseWriter, q *http.Request, forward http.Handler)
 	}
 	var first struct{ ID string }
 	_ = json.Unmarshal(batch.Entries[0], &first)
-	failed := map[string]any{"Id": first.ID, "Code": "ThrottlingException", "Message": "Rate exceeded", "SenderFault": true}
+	failed := map[string]any{
+		"Id": first.ID, "Code": "ThrottlingException", "Message": "Rate exceeded", "SenderFault": true,
+	}
 	answer := map[string]any{"Successful": []any{}}
 	if batch.Entries = batch.Entries[1:]; len(batch.Entries) > 0 {
 		rest, _ := json.Marshal(batch)
@@ -195,8 +197,8 @@ func TestSQSOfAFrozenRelay(t *testing.T) {
 	})
 }
 
-// One queue is missing at first, and one event is too large. Breaks it catches: a queue in trouble that holds up another;
-// parked events that come out of order, or not; a dead letter that cannot be sent again.
+// One queue is missing at first, and one event is too large. Breaks it catches: a queue in trouble that holds up
+// another; parked events that come out of order, or not; a dead letter that cannot be sent again.
 func TestSQSParksRefusesAndReplays(t *testing.T) {
 	harness.Full(t)
 	queues := startSQS(t)

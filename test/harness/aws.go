@@ -32,7 +32,7 @@ type ElasticMQ struct {
 	URL string // http://host:port
 }
 
-// Moto is a server that speaks the protocols of AWS's services and keeps what they have in memory, a process of its own.
+// Moto is a process that speaks the protocols of AWS's services and keeps what they have in memory.
 type Moto struct {
 	server
 	URL string // http://host:port

@@ -57,7 +57,9 @@ func TestEachSinkSpeaksIPv6(t *testing.T) {
 	}
 	endpoint := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer endpoint.Close()
-	kafka := harness.NewOwnKafka(t, harness.KafkaConfig{Proxy: func(target string) (string, error) { return six(t, target), nil }})
+	kafka := harness.NewOwnKafka(t, harness.KafkaConfig{
+		Proxy: func(target string) (string, error) { return six(t, target), nil },
+	})
 	redis, rabbit, jets := harness.Redis(t), harness.RabbitMQ(t), harness.NATS(t)
 	topic := harness.Unique(t, "six")
 	kafka.CreateTopic(t, topic, 3, nil)
@@ -95,12 +97,13 @@ func TestEachSinkSpeaksIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ lines, topic string }{
-		"kafka":           {"sink: kafka\nkafka: {brokers: ['" + kafka.Proxied[0] + "']}", topic},
-		"nats":            {"sink: nats\nnats: {url: 'nats://" + six(t, jets.Addr) + "'}", topic},
-		"rabbitmq":        {"sink: rabbitmq\nrabbitmq: {url: 'amqp://guest:guest@" + six(t, rabbit.Addr) + "/'}", topic},
-		"rabbitmq-stream": {"sink: rabbitmq-stream\nrabbitmq: {stream_url: 'rabbitmq-stream://guest:guest@" + six(t, rabbit.StreamAddr) + "/'}", topic + "-stream"},
-		"redis-stream":    {"sink: redis-stream\nredis: {url: 'redis://" + six(t, redis.Addr) + "/0'}", topic},
-		"bullmq":          {"sink: bullmq\nredis: {url: 'redis://" + six(t, redis.Addr) + "/0'}", topic + "-jobs"},
+		"kafka":    {"sink: kafka\nkafka: {brokers: ['" + kafka.Proxied[0] + "']}", topic},
+		"nats":     {"sink: nats\nnats: {url: 'nats://" + six(t, jets.Addr) + "'}", topic},
+		"rabbitmq": {"sink: rabbitmq\nrabbitmq: {url: 'amqp://guest:guest@" + six(t, rabbit.Addr) + "/'}", topic},
+		"rabbitmq-stream": {"sink: rabbitmq-stream\nrabbitmq: {stream_url: 'rabbitmq-stream://guest:guest@" +
+			six(t, rabbit.StreamAddr) + "/'}", topic + "-stream"},
+		"redis-stream": {"sink: redis-stream\nredis: {url: 'redis://" + six(t, redis.Addr) + "/0'}", topic},
+		"bullmq":       {"sink: bullmq\nredis: {url: 'redis://" + six(t, redis.Addr) + "/0'}", topic + "-jobs"},
 		"webhook": {"sink: webhook\nwebhook: {url: 'http://" + six(t, strings.TrimPrefix(endpoint.URL, "http://")) + "/hooks'}",
 			topic},
 	} {

@@ -32,8 +32,8 @@ func Renew(ctx context.Context, conf *pgconn.Config, text string, source *secret
 // it names is at fault.
 func Unusable(err error) error {
 	return &Refusal{Reason: "the files of the connection cannot be used: " + err.Error(), err: err,
-		Remedy: "check sslcert, sslkey and sslrootcert of the URL, and that this process may read them; they are read again " +
-			"at the next attempt"}
+		Remedy: "check sslcert, sslkey and sslrootcert of the URL, and that this process may read them; they are read " +
+			"again at the next attempt"}
 }
 
 // certificate is the client certificate of the configuration, nil without one.
@@ -61,9 +61,9 @@ func isAlert(err error) bool {
 func (a attempt) certificateRemedy() string {
 	c, end := a.certificate, a.certificate.NotAfter.UTC().Format(time.RFC3339)
 	if time.Now().After(c.NotAfter) {
-		return fmt.Sprintf("renew the client certificate that sslcert in %s names: %q expired at %s; it is read again at the "+
-			"next attempt", a.url, c.Subject, end)
+		return fmt.Sprintf("renew the client certificate that sslcert in %s names: %q expired at %s; it is read again at "+
+			"the next attempt", a.url, c.Subject, end)
 	}
-	return fmt.Sprintf("the server turns down the client certificate that sslcert in %s names (%q, issued by %q, valid until "+
-		"%s): have it signed by an authority in the server's ssl_ca_file", a.url, c.Subject, c.Issuer, end)
+	return fmt.Sprintf("the server turns down the client certificate that sslcert in %s names (%q, issued by %q, valid "+
+		"until %s): have it signed by an authority in the server's ssl_ca_file", a.url, c.Subject, c.Issuer, end)
 }

@@ -31,7 +31,9 @@ func certified(t *testing.T, authority *harness.Authority) (pg *harness.PG, url,
 		return int(owner.Uid), int(owner.Gid)
 	}
 	server := authority.Issue(t, "server", time.Now().Add(time.Hour), "127.0.0.1")
-	for name, from := range map[string]string{"ca.pem": authority.File, "own.pem": server.CertFile, "own.key": server.KeyFile} {
+	for name, from := range map[string]string{
+		"ca.pem": authority.File, "own.pem": server.CertFile, "own.key": server.KeyFile,
+	} {
 		path := filepath.Join(data, name)
 		harness.CopyFile(t, path, from)
 		if uid, gid := of(data); os.Chown(path, uid, gid) != nil {

@@ -265,7 +265,8 @@ func (e *postgresExam) slot() error {
 	}
 	switch {
 	case !slot.Exists:
-		e.add(Warn, name, named+"does not exist yet", "cdc-relay init creates it, and so does the first start of cdc-relay run")
+		e.add(Warn, name, named+"does not exist yet",
+			"cdc-relay init creates it, and so does the first start of cdc-relay run")
 		return e.longTransactions()
 	case slot.WALStatus == "lost":
 		return e.lostSlot(name, slot)
@@ -284,8 +285,8 @@ func (e *postgresExam) slot() error {
 		if slot.Active {
 			state = fmt.Sprintf("in use by backend %d", slot.ActivePID)
 		}
-		e.add(OK, name, fmt.Sprintf("%s%s, confirmed %s, keeps %s of WAL", named, state, slot.Confirmed, bytesOf(slot.RetainedBytes)),
-			"")
+		e.add(OK, name, fmt.Sprintf("%s%s, confirmed %s, keeps %s of WAL",
+			named, state, slot.Confirmed, bytesOf(slot.RetainedBytes)), "")
 		if e.version >= failoverPostgres*10_000 && !slot.Failover {
 			e.add(Warn, name, "was made without failover: standbys do not copy it, and a promotion loses it",
 				"stop the relay, then on a replication connection: ALTER_REPLICATION_SLOT "+e.cfg.Postgres.Slot+" (FAILOVER true);")
