@@ -34,14 +34,15 @@ func told(t *testing.T, r *Relay) map[string]float64 {
 var (
 	lags = []string{"cdc_replication_lag_bytes", "cdc_replication_lag_seconds",
 		"outbox_oldest_pending_age_seconds"}
-	stays = []string{"outbox_audited_until_seconds", "outbox_dlq_events",
-		"outbox_mirror_lag_events", "outbox_mirror_lag_seconds", "outbox_parked_events", "outbox_parked_keys"}
-	ofTheDatabase = append(slices.Clone(lags), append([]string{"outbox_backlog_gauge"}, stays...)...)
+	stays = []string{"outbox_audited_until_seconds", "outbox_parked_events", "outbox_parked_keys"}
+	ages  = []string{"outbox_backlog_gauge", "outbox_dlq_events", "outbox_mirror_lag_events", "outbox_mirror_lag_seconds"}
+
+	ofTheDatabase = slices.Concat(lags, ages, stays)
 )
 
 // Only the relay that holds the slot tells of what the database knows. Breaks it catches: a standby, or a relay that
-// has not begun, that shows zeros beside the truth of another; a halt, or Postgres away, in which what was known is
-// not shown, or shown as 0; an audit that does not age in the meantime, or that ages by what happened before another
+// has not begun, that shows zeros beside the truth of another; a halt in which what was known is not shown, or shown
+// as 0; Postgres away for an hour, and what is not known any more shown; an audit that does not age in the meantime, or that ages by what happened before another
 // relay's time. Seen to fail with the gauges always there, with the tenure ended by a halt, and with the last clean
 // round of an earlier tenure counted.
 func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {

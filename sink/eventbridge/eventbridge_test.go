@@ -113,6 +113,9 @@ func (b *bed) driver(t *testing.T) *eventbridge.Driver {
 // TestOnMoto has one server for its parts.
 func TestOnMoto(t *testing.T) {
 	harness.Full(t)
+	if harness.Count(t, "services of AWS") == 0 {
+		t.Skip("at night")
+	}
 	b := newBed(t)
 	t.Run("CutsLoseNothing", b.cuts)
 	t.Run("EventsAreWhatRulesMatch", b.shape)

@@ -103,6 +103,9 @@ func (b *bed) driver(t *testing.T, standard bool) *sns.Driver {
 // TestOnMoto has one server for its parts.
 func TestOnMoto(t *testing.T) {
 	harness.Full(t)
+	if harness.Count(t, "services of AWS") == 0 {
+		t.Skip("at night")
+	}
 	b := newBed(t)
 	t.Run("CutsLoseAndReorderNothing", b.cuts)
 	t.Run("AMissingTopicIsItsOwnTrouble", b.missing)

@@ -168,6 +168,9 @@ func throttleFirst(w http.ResponseWriter, q *http.Request, forward http.Handler)
 // order between Postgres and a FIFO queue.
 func TestSQSHasEachEventOnceInOrder(t *testing.T) {
 	harness.Full(t)
+	if harness.Count(t, "services of AWS") == 0 {
+		t.Skip("at night")
+	}
 	queues := startSQS(t)
 	addr, throttled := moody(t, queues.server.URL, 40)
 	proxy := cutproxy.StartPlain(t, addr)
@@ -186,6 +189,9 @@ func TestSQSHasEachEventOnceInOrder(t *testing.T) {
 
 // Breaks it catches: an event lost, doubled or out of order when a frozen relay wakes up behind another that took over.
 func TestSQSOfAFrozenRelay(t *testing.T) {
+	if harness.Count(t, "services of AWS") == 0 {
+		t.Skip("at night")
+	}
 	if harness.Count(t, "frozen relays") == 0 {
 		t.Skip("runs at night")
 	}
@@ -201,6 +207,9 @@ func TestSQSOfAFrozenRelay(t *testing.T) {
 // another; parked events that come out of order, or not; a dead letter that cannot be sent again.
 func TestSQSParksRefusesAndReplays(t *testing.T) {
 	harness.Full(t)
+	if harness.Count(t, "services of AWS") == 0 {
+		t.Skip("at night")
+	}
 	queues := startSQS(t)
 	judgeTrouble(t, troubled{
 		settings: forSQS(queues.server.URL),

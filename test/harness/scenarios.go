@@ -50,6 +50,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 
 	"sinks that are disturbed":    {ci: 2, nightly: 7},
 	"brokers broken from outside": {ci: 0, nightly: 1},
+	"services of AWS":             {ci: 0, nightly: 1}, // SNS and EventBridge; a relay before SQS
 	"parked keys under log-ins":   {ci: 0, nightly: 100_000},
 
 	"hostile rows":                  {ci: 78, nightly: 200}, // of Kafka
