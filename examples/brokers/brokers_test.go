@@ -156,7 +156,8 @@ const slow = `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
 // insert writes events that are orders of some customers.
 func insert(from, to int) string {
 	return fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
-		SELECT 'order', i::text, 'OrderPlaced', jsonb_build_object('customer', 'c' || i %% %d) FROM generate_series(%d, %d) i`,
+		SELECT 'order', i::text, 'OrderPlaced', jsonb_build_object('customer', 'c' || i %% %d)
+		FROM generate_series(%d, %d) i`,
 		customers, from, to)
 }
 

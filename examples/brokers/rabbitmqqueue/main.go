@@ -1,5 +1,5 @@
-// Command rabbitmqqueue counts the orders of each customer, and each order once and in the order of its customer, from a
-// queue of RabbitMQ. What fails is parked in Postgres with its key, and then a dead letter: it needs no retry queues.
+// Command rabbitmqqueue counts the orders of each customer, and each order once and in the order of its customer, from
+// a queue of RabbitMQ. What fails is parked in Postgres with its key, and then a dead letter: it needs no retry queues.
 // docs/inbox.md explains it.
 //
 //	cd examples && DATABASE_URL=postgres://app@db/shop RABBITMQ_URL=amqp://app@rabbitmq:5672/ QUEUE=orders \
