@@ -12,6 +12,9 @@ import (
 // that went back, or says nothing; messages that are gone and that verify does not find, or cannot give back; one that
 // is given back and was there; events out of order besides those given back.
 func TestNATSThatForgetsInAPowerCutIsRepaired(t *testing.T) {
+	if harness.Count(t, "power cuts of NATS") == 0 {
+		t.Skip("at night")
+	}
 	servers := harness.NATSCluster(t)
 	var urls []string
 	for _, s := range servers {

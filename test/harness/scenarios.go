@@ -49,6 +49,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"cluster faults":               {ci: 2, nightly: 12}, // of Redis; at every fourth one the replica misses the end
 
 	"sinks that are disturbed":    {ci: 2, nightly: 7},
+	"sinks that are timed so":     {ci: 0, nightly: 7}, // the tests beside them delay events at random
+	"power cuts of NATS":          {ci: 0, nightly: 1},
 	"brokers broken from outside": {ci: 0, nightly: 1},
 	"services of AWS":             {ci: 0, nightly: 1}, // SNS and EventBridge; a relay before SQS
 	"parked keys under log-ins":   {ci: 0, nightly: 100_000},
