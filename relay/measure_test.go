@@ -40,11 +40,10 @@ var (
 	ofTheDatabase = slices.Concat(lags, ages, stays)
 )
 
-// Only the relay that holds the slot tells of what the database knows. Breaks it catches: a standby, or a relay that
-// has not begun, that shows zeros beside the truth of another; a halt in which what was known is not shown, or shown
-// as 0; Postgres away for an hour, and what is not known any more shown; an audit that does not age in the meantime, or that ages by what happened before another
-// relay's time. Seen to fail with the gauges always there, with the tenure ended by a halt, and with the last clean
-// round of an earlier tenure counted.
+// Only the relay that holds the slot shows what the database holds. Breaks it catches: a standby, or a relay that has not
+// begun, that shows zeros beside the truth of another; a halt in which the last values are not shown, or shown as 0;
+// values that are still shown an hour after Postgres went away; an audit that does not age in the meantime, or that ages
+// by what happened before another relay's time.
 func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := assemble(options{config: config.Default()})
