@@ -40,10 +40,10 @@ var (
 	ofTheDatabase = slices.Concat(lags, ages, stays)
 )
 
-// Only the relay that holds the slot shows what the database holds. Breaks it catches: a standby, or a relay that has not
-// begun, that shows zeros beside the truth of another; a halt in which the last values are not shown, or shown as 0;
-// values that are still shown an hour after Postgres went away; an audit that does not age in the meantime, or that ages
-// by what happened before another relay's time.
+// Only the relay that holds the slot shows what the database holds. Breaks it catches: a standby, or a relay that has
+// not begun, that shows zeros beside the truth of another; a halt in which the last values are not shown, or shown as
+// 0; values that are still shown an hour after Postgres went away; an audit that does not age in the meantime, or that
+// ages by what happened before another relay's time.
 func TestOnlyTheRelayOfTheSlotTellsOfTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := assemble(options{config: config.Default()})
