@@ -100,11 +100,15 @@ func (w *watch) saveProgress(ctx context.Context, s *session, role Role) {
 	if w.of != s {
 		w.of, w.saved = s, 0
 	}
+	_, open := s.ledger.Oldest() // before Confirmed: events are counted a little before the ledger has them
 	at := s.ledger.Confirmed()
 	err := w.term.saveOffsets(ctx)
 	if err == nil && role == RoleActive && at > w.saved {
 		if err = w.r.store.SaveProgress(ctx, at); err == nil {
-			w.saved, w.settled = at, n
+			w.saved = at
+			if !open {
+				w.settled = n
+			}
 		}
 	}
 	if err != nil && ctx.Err() == nil {
