@@ -8,7 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -25,18 +25,22 @@ const closePatience = time.Second
 type connection struct {
 	*amqp.Connection
 	socket net.Conn
-	ending sync.Once
+	ending atomic.Bool
+	ended  chan struct{} // closed when the connection is
 }
 
 // end closes the connection within closePatience and some. Concurrent calls return when it is closed: the client's own
 // Close returns at once if another one has begun. The client's deadline alone is not a bound: a server with an
 // alarm of memory or disk reads nothing and sends heartbeats, and each of them moves the deadline.
 func (c *connection) end() {
-	c.ending.Do(func() {
-		cut := time.AfterFunc(closePatience, func() { _ = c.socket.Close() })
-		defer cut.Stop()
-		_ = c.CloseDeadline(time.Now().Add(closePatience))
-	})
+	if c.ending.Swap(true) {
+		<-c.ended // and not a sync.Once: synctest's clock stands while somebody waits for a mutex
+		return
+	}
+	defer close(c.ended)
+	cut := time.AfterFunc(closePatience, func() { _ = c.socket.Close() })
+	defer cut.Stop()
+	_ = c.CloseDeadline(time.Now().Add(closePatience))
 }
 
 // endWith closes the connection when ctx ends. release takes that back, or waits for a close that has begun.
@@ -80,7 +84,7 @@ func (c Config) dial() (*connection, error) {
 	}
 	conn, err := amqp.DialConfig(uri.String(), config)
 	if err == nil {
-		return &connection{Connection: conn, socket: opened.socket}, nil
+		return &connection{Connection: conn, socket: opened.socket, ended: make(chan struct{})}, nil
 	}
 	return nil, opened.blame(err)
 }
