@@ -86,14 +86,19 @@ func newDriver(t *testing.T, c sqs.Config) *sqs.Driver {
 // read takes what is in the topic's queue.
 func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	t.Helper()
+	var wait int32 // seconds
 	for {
 		answer, err := b.client.ReceiveMessage(t.Context(), &client.ReceiveMessageInput{QueueUrl: b.url(topic),
-			MaxNumberOfMessages: aws.Entries, MessageAttributeNames: []string{"All"}})
+			MaxNumberOfMessages: aws.Entries, MessageAttributeNames: []string{"All"}, WaitTimeSeconds: wait})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if len(answer.Messages) == 0 {
-			return found
+			if b.empty(t, topic) {
+				return found
+			}
+			wait = 1
+			continue
 		}
 		var handled []types.DeleteMessageBatchRequestEntry
 		for _, m := range answer.Messages {
@@ -105,6 +110,27 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// empty says whether the topic's queue has no message, also none that is hidden, as those of an answer that got lost are
+// for half a minute.
+func (b *bed) empty(t *testing.T, topic string) bool {
+	t.Helper()
+	answer, err := b.client.GetQueueAttributes(t.Context(), &client.GetQueueAttributesInput{QueueUrl: b.url(topic),
+		AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []types.QueueAttributeName{types.QueueAttributeNameApproximateNumberOfMessages,
+		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
+		types.QueueAttributeNameApproximateNumberOfMessagesDelayed} {
+		if n, known := answer.Attributes[string(name)]; !known {
+			t.Fatalf("the server does not say %s: %v", name, answer.Attributes)
+		} else if n != "0" {
+			return false
+		}
+	}
+	return true
 }
 
 // message converts a received message.
