@@ -92,7 +92,7 @@ type part struct {
 }
 
 var (
-	relay  = part{schema: "relay.sql", version: 13, later: []string{"relay_0014.sql"}}
+	relay  = part{schema: "relay.sql", version: 13, later: []string{"relay_0014.sql", "relay_0015.sql"}}
 	outbox = part{schema: "outbox.sql", version: 7}
 )
 

@@ -176,7 +176,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 				GRANT SELECT, INSERT, UPDATE, DELETE ON cdc_relay_source, cdc_relay_epoch, cdc_relay_state, cdc_relay_offset,
 				cdc_relay_journal,
 				cdc_relay_journal_batch, cdc_relay_parked, cdc_relay_catch_up, cdc_relay_request, cdc_relay_alarms, cdc_relay_edit,
-				outbox_events_dlq TO check_rw`,
+				cdc_relay_spool, outbox_events_dlq TO check_rw`,
 			args: []string{"--postgres-url=" + strings.Replace(s.pg.URL, "postgres@", "check_rw@", 1),
 				"--postgres-replication-url=" + s.pg.URL},
 			want: []string{"ok    privileges on public.outbox_events: ", "ok    relay's tables: ", "!FAIL"},

@@ -25,6 +25,7 @@ var rowsSQL = func() string {
 		{"journal", "source::text", "event_id"}, {"journal_batch", "source::text", "batch"},
 		{"parked", "source::text", "event_id"},
 		{"catch_up", "source::text", "row_number"}, {"alarms", "source::text", "id"}, {"edit", "source::text", "id"},
+		{"spool", "source::text", "number"},
 		{"state", "slot", "slot"}, {"epoch", "slot", "slot"}, {"request", "slot", "id"},
 		{"offset", "slot", "topic || '/' || partition"},
 	} {

@@ -23,11 +23,11 @@ var (
 		"Republish", "NoteRequest",
 		"SetPause", "FinishRequest", "OpenBreaker", "CloseBreaker", "take over", "Migrate", "MakeView", "Apply",
 		"CreatePublication",
-		"RaiseAlarm", "AckAlarms", "EditDead",
+		"RaiseAlarm", "AckAlarms", "EditDead", "OpenSpool", "Spool",
 	}
 	relaxedMethods = []string{
 		"SaveOffsets", "SaveProgress", "SaveHorizon", "SaveSweep", "MirrorStep", "DeleteStep", "Prune", "PruneDead",
-		"PruneRequests", "ShowDead", "ShowRetried",
+		"PruneRequests", "ShowDead", "ShowRetried", "DeleteSpooled",
 	}
 )
 

@@ -153,6 +153,11 @@ func everyRead(s *store.Store) []reading {
 	add("CountUnrecorded", func(ctx context.Context) ([]any, error) { return one(s.CountUnrecorded(ctx, 0)) })
 	add("CatchUpRows", func(ctx context.Context) ([]any, error) { return one(s.CatchUpRows(ctx, 0, 100)) })
 	add("CatchUpRows at the end", func(ctx context.Context) ([]any, error) { return one(s.CatchUpRows(ctx, 25, 100)) })
+	add("Spooled", func(ctx context.Context) ([]any, error) { return one(s.Spooled(ctx)) })
+	add("NextSpooled", func(ctx context.Context) ([]any, error) {
+		row, ok, err := s.NextSpooled(ctx, 2)
+		return []any{row, ok}, err
+	})
 	add("Tails", func(ctx context.Context) ([]any, error) { return one(s.Tails(ctx)) })
 	add("ParkedLanes", func(ctx context.Context) ([]any, error) {
 		lanes, events, err := s.ParkedLanes(ctx)

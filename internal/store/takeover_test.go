@@ -333,7 +333,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"CheckExpressions", s.CheckExpressions},
 		{"Clock", func(ctx context.Context) error { _, err := s.Clock(ctx); return err }},
 		{"CleanStop", func(ctx context.Context) error { return s.CleanStop(ctx, 7) }},
-	}, append(requestMethods(s), policyMethods(s)...)...)
+	}, slices.Concat(requestMethods(s), policyMethods(s), spoolMethods(s))...)
 }
 
 // Break caught: a statement that needs more than the documented grants, such as a column that is updated or a lock.

@@ -61,6 +61,8 @@ type (
 	Sighting        = record.Sighting
 	Aside           = record.Aside
 	SlotStatus      = record.SlotStatus
+	Spooled         = record.Spooled
+	SpoolState      = record.SpoolState
 	State           = record.State
 	Step            = record.Step
 	TopicTail       = record.TopicTail

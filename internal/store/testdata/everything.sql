@@ -69,6 +69,9 @@ INSERT INTO cdc_relay_catch_up (source, row_number, event_id)
 INSERT INTO cdc_relay_offset (slot, topic, partition, next_offset)
  SELECT slot, topic, p, o + p FROM (SELECT DISTINCT slot FROM every.event) s,
  (VALUES (7, 'v'), (9, 't'), (3, 'u')) x(o, topic), (VALUES (2), (-1), (0), (1)) y(p);
+INSERT INTO cdc_relay_spool (source, number, era, ends, committed_at, events, data)
+ SELECT source, n + CASE WHEN mine THEN 0 ELSE 100 END, 1, CASE n WHEN 3 THEN 0 WHEN 5 THEN 0 ELSE n * 10 END, now(), n, 'x'
+ FROM (SELECT DISTINCT source, mine FROM every.event) s, generate_series(2, 5) n;
 INSERT INTO cdc_relay_alarms (source, kind, topic, partition, detail, repair, first_seen, last_seen, count,
  acknowledged_at) SELECT DISTINCT source, 'k', 't' || a, 0, '', '', now(), now(), 1, CASE a % 2 WHEN 0 THEN now() END
  FROM every.event, generate_series(1, 4) a ORDER BY source, 3;

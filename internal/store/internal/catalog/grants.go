@@ -47,6 +47,7 @@ func (s *Catalog) Grants(o record.Outbox) []record.Grant {
 		{n.Parked, "SELECT INSERT UPDATE DELETE"}, {n.Request, "SELECT INSERT UPDATE DELETE"},
 		{n.DLQ, "SELECT INSERT UPDATE DELETE"},
 		{n.CatchUp, "SELECT INSERT DELETE"}, {n.Edit, "SELECT INSERT DELETE"},
+		{n.Spool, "SELECT INSERT DELETE"},
 	} {
 		schema := s.db.Config.Schema
 		if own.table == n.DLQ {

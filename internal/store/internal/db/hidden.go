@@ -22,7 +22,7 @@ ORDER BY c.oid <> $1, n.nspname, c.relname`
 // own are the names of the relay's tables in its schema.
 var own = []string{"cdc_relay_source", "cdc_relay_epoch", "cdc_relay_state", "cdc_relay_journal",
 	"cdc_relay_journal_batch", "cdc_relay_parked", "cdc_relay_catch_up", "cdc_relay_schema", "cdc_relay_offset",
-	"cdc_relay_request", "cdc_relay_alarms", "cdc_relay_edit"}
+	"cdc_relay_request", "cdc_relay_alarms", "cdc_relay_edit", "cdc_relay_spool"}
 
 // checkHidden returns a [record.HiddenError] where this role sees, or changes, other rows of a table than there are: by
 // a row security policy, a rule, or a view in the table's place. The stream knows of none of these.

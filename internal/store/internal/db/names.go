@@ -25,6 +25,7 @@ type Names struct {
 	Journal, Batch, Parked    string
 	CatchUp, Version, Offset  string
 	Request, Alarms, Edit     string
+	Spool                     string
 
 	OutboxSchema, OutboxTable string // unquoted
 	DLQSchema, dlqTable       string // unquoted
@@ -58,7 +59,7 @@ func (s *DB) setNames() error {
 	n.Journal, n.Batch = own("cdc_relay_journal"), own("cdc_relay_journal_batch")
 	n.Parked, n.CatchUp = own("cdc_relay_parked"), own("cdc_relay_catch_up")
 	n.Version, n.Offset, n.Request = own("cdc_relay_schema"), own("cdc_relay_offset"), own("cdc_relay_request")
-	n.Alarms, n.Edit = own("cdc_relay_alarms"), own("cdc_relay_edit")
+	n.Alarms, n.Edit, n.Spool = own("cdc_relay_alarms"), own("cdc_relay_edit"), own("cdc_relay_spool")
 	s.Config = c
 	return nil
 }
@@ -142,5 +143,5 @@ func (n Names) SQL(text string) string {
 	return strings.NewReplacer("{outbox}", n.Outbox, "{dlq}", n.DLQ, "{source}", n.Source, "{epoch}", n.Epoch,
 		"{state}", n.State, "{journal}", n.Journal, "{batch}", n.Batch, "{parked}", n.Parked, "{catch_up}", n.CatchUp,
 		"{version}", n.Version, "{offset}", n.Offset, "{request}", n.Request, "{alarms}", n.Alarms, "{edit}",
-		n.Edit).Replace(text)
+		n.Edit, "{spool}", n.Spool).Replace(text)
 }

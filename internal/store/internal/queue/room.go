@@ -1,5 +1,5 @@
 // Package queue reads parked events in the order of their lanes, and says which are due. It parks nothing and takes
-// nothing out: that is package outcome's.
+// nothing out: that is package outcome's. And it keeps the spool: what the stream brought while it could not be sent.
 //
 // Tested at the door, by package store, on a real Postgres.
 package queue
