@@ -169,6 +169,10 @@ var house = map[string]room{
 	"internal/run/recovery": { // of store it uses the rows that it compares with the topics
 		own: []string{"internal/outbox", "sink", "internal/store"}, external: []string{"github.com/rs/zerolog"},
 	},
+	"internal/run/spool": { // of store it uses the rows of the spool
+		own:      []string{"decoder", "internal/outbox", "internal/store", "replication", "retry"},
+		external: []string{"github.com/klauspost/compress", "github.com/rs/zerolog"},
+	},
 	"internal/settle/requests": { // of store it uses the rows of requests and of what they are about
 		own: []string{"config", "internal/outbox", "internal/store"}, external: []string{"github.com/rs/zerolog"},
 	},
@@ -207,8 +211,8 @@ var house = map[string]room{
 			"internal/run/lease", "internal/message", "internal/watch/meter",
 			"internal/upkeep/reconcile",
 			"internal/run/recovery", "internal/settle/requests", "internal/run/restart",
-			"internal/run/settings", "internal/settle", "internal/upkeep", "replication", "internal/message/schemas", "sink",
-			"internal/store",
+			"internal/run/settings", "internal/run/spool", "internal/settle", "internal/upkeep", "replication",
+			"internal/message/schemas", "sink", "internal/store",
 		},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"relay/registry", "sink/kafka", "test/sinktest"},

@@ -1,0 +1,202 @@
+// Package spool keeps what a stream brings in a table of the relay's while it cannot be sent, so that Postgres need not
+// keep its WAL, and hands it out again in order, as the stream would have done. A message is stored as it came: an
+// event that is read later from its row in the outbox could be gone by then, or changed, or hidden.
+//
+// The package decides neither when to spool nor what becomes of an event. Who takes the batches counts their events in
+// a ledger, and a row is deleted when that has come past it.
+//
+// Three goroutines, which a session starts and waits for: the intake (intake.go) is the only one to read the stream
+// while it runs, the reader (reader.go) hands out what is stored, and the sweeper deletes what is done.
+package spool
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/decoder"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/replication"
+	"github.com/cdc-relay/cdc-relay/retry"
+)
+
+const (
+	storeEvery = 100 * time.Millisecond // a row waits for more transactions at most so long
+	sweepEvery = 500 * time.Millisecond
+	leaveLook  = 50 * time.Millisecond // the pause between two looks whether the stream may be sent again
+)
+
+var again = retry.Backoff{Initial: 20 * time.Millisecond, Max: 2 * time.Second, Jitter: 0.2}
+
+// Tables is the table; package store says what its methods promise.
+type Tables interface {
+	OpenSpool(ctx context.Context) (store.SpoolState, error)
+	Spool(ctx context.Context, r store.Spooled) error
+	NextSpooled(ctx context.Context, after int64) (r store.Spooled, ok bool, err error)
+	DeleteSpooled(ctx context.Context, upTo int64) error
+}
+
+// Options is what a spool is made of.
+type Options struct {
+	Tables Tables
+	Logger zerolog.Logger
+	State  store.SpoolState // of OpenSpool, in this session
+	Era    int64            // of the session's positions
+
+	// Of the intake. A nil Stream is not read: what is spooled is handed out, and no more comes.
+	Stream  <-chan *replication.Batch
+	Decoder *decoder.Decoder // its own
+	Prefix  string           // of the relay's own logical messages
+	Stored  func(outbox.LSN) // the stream is stored up to here
+
+	Sent  func() outbox.LSN // up to where all that was handed out is settled
+	Flows func() bool       // what is handed out now is sent soon
+	Heed  func(error)       // of a call that failed; it may say that the session has lost the slot
+	Fail  func(error)       // ends the session: what is stored cannot be read
+}
+
+// Spool is that of one session.
+type Spool struct {
+	o       Options
+	codec   *codec
+	batches chan *replication.Batch
+	rest    chan *replication.Batch // what the intake has read beyond what is stored; closed behind it
+	news    chan struct{}           // told, without waiting, when a row was stored
+	left    chan struct{}           // closed when the intake has ended
+	leave   chan struct{}           // closed when it is to end
+	leaving sync.Once
+	ended   sync.WaitGroup
+	failed  error // why the intake cannot go on; read after left is closed
+
+	// Owned by the intake.
+	packer packer
+	number int64      // of the last row
+	skip   outbox.LSN // transactions that committed before it are stored
+	beyond outbox.LSN // nothing of ours is in the stream from what is packed up to here
+
+	whole  atomic.Int64 // number of the last row in which a transaction ends
+	events atomic.Int64 // spooled and not deleted
+	unread atomic.Int64 // of these, not handed out
+	oldest atomic.Int64 // commit time of the first of them, or one before it; microseconds since the Unix epoch
+	given  atomic.Bool  // all is handed out, and no more comes
+	empty  atomic.Bool  // nothing is spooled, nor will be
+
+	mu  sync.Mutex
+	out []handed // rows handed out and not deleted
+}
+
+// handed is a row that was handed out.
+type handed struct {
+	number    int64
+	ends      outbox.LSN
+	committed int64
+	events    int
+}
+
+// New makes a spool; nothing happens before Run.
+func New(o Options) *Spool {
+	s := &Spool{o: o, codec: newCodec(), batches: make(chan *replication.Batch), rest: make(chan *replication.Batch, 2),
+		news: make(chan struct{}, 1), left: make(chan struct{}), leave: make(chan struct{}), number: o.State.Last}
+	if o.State.Era == o.Era { // LSNs of another era say nothing of this one
+		s.skip = o.State.Ends
+	}
+	s.whole.Store(o.State.Last)
+	s.events.Store(o.State.Events)
+	s.unread.Store(o.State.Events)
+	if !o.State.Empty() {
+		s.oldest.Store(o.State.Oldest.UnixMicro())
+	}
+	return s
+}
+
+// Run begins. It ends with the context, or when nothing is spooled any more and the intake has ended; see Wait.
+func (s *Spool) Run(ctx context.Context) {
+	for _, work := range []func(context.Context){s.intake, s.read, s.sweep} {
+		s.ended.Go(func() { work(ctx) })
+	}
+}
+
+// Wait returns when all goroutines have ended.
+func (s *Spool) Wait() { s.ended.Wait() }
+
+// Batches are what is stored, in order. Closed: that was all, and the stream goes on with Rest, unless Err says why not.
+func (s *Spool) Batches() <-chan *replication.Batch { return s.batches }
+
+// Rest is what was read of the stream and is not stored; closed behind it.
+func (s *Spool) Rest() <-chan *replication.Batch { return s.rest }
+
+// Err is why the stream cannot be read on, once Batches is closed: what the decoder refuses.
+func (s *Spool) Err() error {
+	select {
+	case <-s.left:
+		return s.failed
+	default:
+		return nil
+	}
+}
+
+// Taking reports whether the stream is being stored.
+func (s *Spool) Taking() bool {
+	select {
+	case <-s.left:
+		return false
+	default:
+		return s.o.Stream != nil
+	}
+}
+
+// Empty reports that nothing is spooled and that the stream is not stored any more.
+func (s *Spool) Empty() bool { return s.empty.Load() }
+
+// Events is how many events are spooled, those that were handed out and are not known to be settled included.
+func (s *Spool) Events() int64 { return s.events.Load() }
+
+// Unread is how many events are spooled and not handed out yet.
+func (s *Spool) Unread() int64 { return s.unread.Load() }
+
+// Oldest is the commit time of the oldest event, or one before it; ok is false when there is none.
+func (s *Spool) Oldest() (at time.Time, ok bool) {
+	if s.events.Load() == 0 {
+		return at, false
+	}
+	return time.UnixMicro(s.oldest.Load()), true
+}
+
+// Leave ends the intake at the next end of a transaction; Batches is closed when all that it has stored is handed out.
+func (s *Spool) Leave() { s.leaving.Do(func() { close(s.leave) }) }
+
+// insist repeats a call until it succeeds; false: the context ended first.
+func (s *Spool) insist(ctx context.Context, what string, call func() error) bool {
+	for attempt := 1; ; attempt++ {
+		err := call()
+		if err == nil {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		if attempt == 1 || !store.IsTransient(err) && !errors.Is(err, store.ErrFenced) {
+			s.o.Logger.Warn().Err(err).Int("attempt", attempt).Msg("cannot " + what + "; confirming nothing of it")
+		}
+		s.o.Heed(err)
+		if !pause(ctx, again.Delay(attempt, rand.Float64())) {
+			return false
+		}
+	}
+}
+
+// pause reports whether the time was over before the context.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
