@@ -29,6 +29,7 @@ type Config struct {
 	Limits        Limits         `key:"limits"`
 	Reconcile     Reconcile      `key:"reconcile"`
 	Drift         Drift          `key:"drift"`
+	WAL           WAL            `key:"wal"`
 	ShutdownGrace Duration       `key:"shutdown_grace" help:"how long a stop waits for events in flight"`
 	OnHalt        string         `key:"on_halt" help:"stay: not ready, look again; exit: end the process with code 1"`
 	Inbox         Inbox          `key:"inbox"`
@@ -200,6 +201,11 @@ type Reconcile struct {
 // Drift notices changes of publication and table.
 type Drift struct {
 	Interval Duration `key:"interval" help:"time between two checks of publication and table"`
+}
+
+// WAL bounds what Postgres keeps while events cannot be sent.
+type WAL struct {
+	Budget ByteSize `key:"budget" help:"WAL that Postgres keeps while events cannot be sent, before they are stored in cdc_relay_spool; 0: all of it"`
 }
 
 // Inbox says where consumers keep what they have handled, and what they hold back; the relay does without it.

@@ -97,7 +97,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.breaker.count_invalid dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes
 		limits.topics limits.parked_events
-		reconcile.interval drift.interval shutdown_grace on_halt inbox.url inbox.password_file inbox.schema
+		reconcile.interval drift.interval wal.budget shutdown_grace on_halt inbox.url inbox.password_file inbox.schema
 		http.listen http.token_file http.read http.show_payloads
 		metrics.aliases log.level log.format
 		tracing.endpoint tracing.sample_ratio`)

@@ -227,6 +227,7 @@ var rules = joined(awsRules(), map[string]rule{
 
 	"reconcile.interval": durations(Duration(time.Second), day),
 	"drift.interval":     durations(Duration(time.Second), day),
+	"wal.budget":         sizes(0, 1<<50),
 	"shutdown_grace":     durations(0, Duration(time.Hour)),
 	"on_halt":            oneOf(OnHaltStay, OnHaltExit),
 
