@@ -115,7 +115,7 @@ var modules = map[string]room{
 	"test/simulator": {
 		own: []string{
 			"config", "internal/outbox", "relay", "replication", "sink", "internal/conditional", "sink/rabbitmq",
-			"sink/webhook", "internal/store",
+			"sink/webhook", "internal/store", "internal/run/spool",
 		},
 		tests:    []string{"test/embedded", "test/harness"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},

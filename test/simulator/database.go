@@ -104,6 +104,7 @@ type database struct {
 	pauses    map[string]*store.Pause      // by slot
 	breakers  map[string]*breakerState     // by slot
 	audits    map[string]*store.AuditState // by slot
+	spool     map[int32][]spooledRow       // by source
 	published bool                         // the publication exists
 }
 
@@ -155,6 +156,7 @@ func newDatabase() database {
 		parked: map[recorded]*parkedRow{}, dead: map[recorded]*deadRow{},
 		catchUp: map[int32][]listed{}, offsets: map[string]map[string]*topicOffsets{}, audits: map[string]*store.AuditState{},
 		pauses: map[string]*store.Pause{}, breakers: map[string]*breakerState{},
+		spool: map[int32][]spooledRow{},
 	}
 }
 

@@ -29,6 +29,7 @@ const (
 	aboutPost
 	aboutQueue
 	aboutDeletion
+	aboutSpool
 )
 
 // mixed spreads the bits of v over the whole word (the finalizer of SplitMix64).

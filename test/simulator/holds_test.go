@@ -19,6 +19,11 @@ func (s *server) holds() []string {
 	f.states(&s.db)
 	f.events(&s.db)
 	f.asides(&s.db)
+	for source, rows := range s.db.spool {
+		for _, r := range rows {
+			f.add("spooled", source, r.Number, r.Era, uint64(r.Ends), r.Committed, r.Events, len(r.Data))
+		}
+	}
 	for _, r := range s.table.rows {
 		if r.visible && !r.deleted {
 			f.add("row", r.seq, r.id, mark(r.marked))

@@ -201,8 +201,8 @@ func (w *world) judgeConfirmed(p *process, s *slot, at outbox.LSN) {
 			continue
 		}
 		for _, r := range tx.rows {
-			if !w.server.isTerminal(r) {
-				w.violate("p%d confirms %v, and %s, committed at %v, is neither journaled nor parked nor dead", p.number, at, r.id,
+			if !w.server.isTerminal(r) && !w.server.isSpooled(r) {
+				w.violate("p%d confirms %v, and %s, committed at %v, is neither journaled nor parked nor dead nor spooled", p.number, at, r.id,
 					tx.commit)
 			}
 		}
@@ -362,6 +362,11 @@ func (w *world) unsettled() string {
 	}
 	if w.comparing > 0 {
 		return "somebody is about to ask for what topics have lost"
+	}
+	for _, rows := range s.db.spool {
+		if len(rows) > 0 {
+			return fmt.Sprintf("%d rows are spooled", len(rows))
+		}
 	}
 	if n := len(s.wal.items); n > 0 && slot.confirmed <= s.wal.items[n-1].from() {
 		return fmt.Sprintf("confirmed is %v, and the last commit %v", slot.confirmed, s.wal.items[n-1].from())

@@ -13,9 +13,11 @@ const (
 	noSource          = "journal-without-source" // the journal is keyed by the id alone
 	oldPlaces         = "parked-keep-old-places" // a catch-up does not move parked events into its era
 	anyLease          = "epoch-before-lease"     // a take-over does not ask who holds the slot
+	halfKept          = "half-kept"              // what was spooled of a transaction stays, though it comes again
+	spoolUnfenced     = "spool-unfenced"         // a relay that has lost the slot spools
 	followersGo       = "followers-go"           // what is replayed behind one that died again is published
 )
 
 // Mutants are the names of the above.
 var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, noReadFence,
-	deadForgotten, noSource, oldPlaces, anyLease, followersGo}
+	deadForgotten, noSource, oldPlaces, anyLease, halfKept, spoolUnfenced, followersGo}

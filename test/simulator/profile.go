@@ -112,10 +112,27 @@ func choose(seed uint64) profile {
 		p.config.DLQ.Breaker.Count = 100_000_000 // the most that is allowed: never
 	}
 	p.ends(newDice(seed, aboutProfile, aboutEnds))
+	p.spools(newDice(seed, aboutProfile, aboutSpool))
 	if p.deletes { // a row that is deleted before the table is read, or read again, is the application's business
 		p.older, p.drift, p.longTransaction = 0, false, false
 	}
 	return p
+}
+
+// spools draws, for a part of the runs, how much WAL may be kept before events are spooled.
+func (p *profile) spools(d *dice) {
+	if !d.chance(0.3) {
+		return
+	}
+	c := &p.config
+	c.WAL.Budget = one[config.ByteSize](d, 1, 300, 3000)
+	if d.chance(0.7) { // the relay's patience, too
+		c.Postgres.WALSenderTimeout = config.Duration(time.Second)
+		c.Postgres.StatusInterval = config.Duration(100 * time.Millisecond)
+	}
+	if d.chance(0.7) {
+		p.clusterDown, p.length = true, p.length+d.pause(time.Second, 4*time.Second)
+	}
 }
 
 // oftenDead draws, for a part of the runs, what is only of interest with dead letters, and more of these.

@@ -290,6 +290,7 @@ func (c *Counts) add(o *Counts) {
 	c.Reconciled += o.Reconciled
 	c.Deleted += o.Deleted
 	c.Lost += o.Lost
+	c.Spooled += o.Spooled
 	c.Republished += o.Republished
 	c.StreamsDied += o.StreamsDied
 	c.DiedUnread += o.DiedUnread

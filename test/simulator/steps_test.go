@@ -42,7 +42,7 @@ func (p *drill) step(d *dice) {
 	p.tell("p%d %s %s", c.number, s.name, said)
 }
 
-var stepsOf = slices.Concat(worldSteps, outcomeSteps, queueSteps, leaseSteps, tableSteps, peopleSteps)
+var stepsOf = slices.Concat(worldSteps, outcomeSteps, queueSteps, leaseSteps, tableSteps, peopleSteps, spoolSteps)
 
 var worldSteps = []stepOf{
 	{"insert", false, 8, func(p *drill, _ *caller, d *dice) (string, error) {

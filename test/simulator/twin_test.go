@@ -286,6 +286,40 @@ func (t twin) SaveOffsets(ctx context.Context, offsets []store.Offset) error {
 		func(ctx context.Context) error { return t.tables.SaveOffsets(ctx, offsets) })
 }
 
+func (t twin) OpenSpool(ctx context.Context) (store.SpoolState, error) {
+	return both(ctx, t, "open spool", false, t.real.OpenSpool, t.tables.OpenSpool, shownSpool)
+}
+
+func (t twin) Spooled(ctx context.Context) (store.SpoolState, error) {
+	return both(ctx, t, "spooled", true, t.real.Spooled, t.tables.Spooled, shownSpool)
+}
+
+func shownSpool(st store.SpoolState) any {
+	return []any{st.First, st.Last, st.Era, st.Ends, st.Events, micros(st.Oldest)}
+}
+
+func (t twin) Spool(ctx context.Context, r store.Spooled) error {
+	return do(ctx, t, "spool", func(ctx context.Context) error { return t.real.Spool(ctx, r) },
+		func(ctx context.Context) error { return t.tables.Spool(ctx, r) })
+}
+
+func (t twin) NextSpooled(ctx context.Context, after int64) (store.Spooled, bool, error) {
+	next := func(next func(context.Context, int64) (store.Spooled, bool, error)) doing[two[store.Spooled, bool]] {
+		return func(ctx context.Context) (r two[store.Spooled, bool], err error) {
+			r.A, r.B, err = next(ctx, after)
+			r.A.Committed = r.A.Committed.UTC()
+			return r, err
+		}
+	}
+	r, err := read(ctx, t, "next spooled", next(t.real.NextSpooled), next(t.tables.NextSpooled))
+	return r.A, r.B, err
+}
+
+func (t twin) DeleteSpooled(ctx context.Context, upTo int64) error {
+	return do(ctx, t, "delete spooled", func(ctx context.Context) error { return t.real.DeleteSpooled(ctx, upTo) },
+		func(ctx context.Context) error { return t.tables.DeleteSpooled(ctx, upTo) })
+}
+
 func (t twin) Tails(ctx context.Context) ([]store.TopicTail, error) {
 	return read(ctx, t, "tails", t.real.Tails, t.tables.Tails)
 }

@@ -69,7 +69,7 @@ type Counts struct {
 	Requests, Replayed, DiedAgain, StayedBehind                  int
 	Copies, BreakerOpened                                        int
 	Reconciled, Deleted                                          int
-	Lost, Republished                                            int
+	Lost, Republished, Spooled                                   int
 	StreamsDied, DiedUnread, Reasons, LeftAlone                  int
 	ReadBehind, Moved                                            int            // of conditional streams
 	Cuts, Repeatable                                             int            // of what can only be confirmed

@@ -37,6 +37,10 @@ SELECT concat_ws(' ', 'parked', source, event_id, topic, coalesce('[' || convert
     error_class, (extract(epoch FROM last_error_at) * 1000000)::bigint, late, coalesce(replay, 0))
 FROM public.cdc_relay_parked
 UNION ALL
+SELECT concat_ws(' ', 'spooled', source, number, era, ends, (extract(epoch FROM committed_at) * 1000000)::bigint, events,
+    octet_length(data))
+FROM public.cdc_relay_spool
+UNION ALL
 SELECT concat_ws(' ', 'dead', source, original_id, topic, coalesce('[' || convert_from(key, 'UTF8') || ']', '-'), epoch,
     NOT from_stream, position_order, position_index, coalesce('[' || aggregate_type || ']', '-'),
     coalesce('[' || aggregate_id || ']', '-'), coalesce('[' || event_type || ']', '-'),

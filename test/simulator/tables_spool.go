@@ -1,0 +1,139 @@
+package simulator
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"slices"
+
+	"github.com/cdc-relay/cdc-relay/internal/run/spool"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+)
+
+// spooledRow is a row of the spool, with the ids of its events.
+type spooledRow struct {
+	store.Spooled
+	ids []string
+}
+
+// OpenSpool deletes what is behind the last whole transaction.
+func (t *tables) OpenSpool(ctx context.Context) (st store.SpoolState, err error) {
+	err = t.fenced(ctx, "open spool", func(db *database) error {
+		rows := db.spool[t.key()]
+		for len(rows) > 0 && rows[len(rows)-1].Ends == 0 && t.w.mutant != halfKept {
+			rows = rows[:len(rows)-1]
+		}
+		db.spool[t.key()] = rows
+		st = stateOfSpool(rows)
+		t.durable()
+		return nil
+	})
+	return st, err
+}
+
+// Spooled tells what is spooled.
+func (t *tables) Spooled(ctx context.Context) (st store.SpoolState, err error) {
+	err = t.do(ctx, "spooled", func(db *database) error {
+		t.state(db)
+		st = stateOfSpool(db.spool[t.key()])
+		return nil
+	})
+	return st, err
+}
+
+func stateOfSpool(rows []spooledRow) (st store.SpoolState) {
+	if len(rows) == 0 {
+		return st
+	}
+	first, last := rows[0], rows[len(rows)-1]
+	st = store.SpoolState{First: first.Number, Last: last.Number, Era: last.Era, Ends: last.Ends, Oldest: first.Committed}
+	for _, r := range rows {
+		st.Events += int64(r.Events)
+	}
+	return st
+}
+
+// Spool stores a row.
+func (t *tables) Spool(ctx context.Context, r store.Spooled) error {
+	effect := func(db *database) error {
+		rows := db.spool[t.key()]
+		if !slices.ContainsFunc(rows, func(was spooledRow) bool { return was.Number == r.Number }) {
+			r.Data = slices.Clone(r.Data)
+			db.spool[t.key()] = append(rows, spooledRow{r, idsIn(r.Data)})
+			slices.SortFunc(db.spool[t.key()], func(a, b spooledRow) int { return cmp.Compare(a.Number, b.Number) })
+			t.w.counts.Spooled += r.Events
+		}
+		t.durable()
+		return nil
+	}
+	if t.w.mutant == spoolUnfenced {
+		return t.do(ctx, "spool", effect)
+	}
+	return t.fenced(ctx, "spool", effect)
+}
+
+// idsIn are the ids of the rows in the data: their second column.
+func idsIn(data []byte) (ids []string) {
+	messages, err := spool.Unpack(data)
+	if err != nil {
+		panic(err)
+	}
+	const first = 1 + 4 + 1 + 2 // type, table, which row, columns
+	for _, m := range messages {
+		if m[0] == 'I' {
+			at := first + 1 + 4 + int(binary.BigEndian.Uint32(m[first+1:])) + 1
+			n := int(binary.BigEndian.Uint32(m[at:]))
+			ids = append(ids, string(m[at+4:at+4+n]))
+		}
+	}
+	return ids
+}
+
+// NextSpooled is the first row behind the number.
+func (t *tables) NextSpooled(ctx context.Context, after int64) (r store.Spooled, ok bool, err error) {
+	err = t.reads(ctx, "next spooled", func(db *database) error {
+		r, ok = store.Spooled{}, false
+		for _, row := range db.spool[t.key()] {
+			if row.Number > after {
+				r, ok = row.Spooled, true
+				break
+			}
+		}
+		return nil
+	})
+	return r, ok, err
+}
+
+// DeleteSpooled deletes rows up to the number.
+func (t *tables) DeleteSpooled(ctx context.Context, upTo int64) error {
+	return t.fenced(ctx, "delete spooled", func(db *database) error {
+		key, was := t.key(), db.spool[t.key()]
+		left := slices.DeleteFunc(slices.Clone(was), func(r spooledRow) bool { return r.Number <= upTo })
+		t.w.judgeSpoolDeleted(t, was[:len(was)-len(left)])
+		db.spool[key] = left
+		t.relaxed(func() { db.spool[key] = append(slices.Clone(was[:len(was)-len(left)]), db.spool[key]...) })
+		return nil
+	})
+}
+
+// judgeSpoolDeleted fails if an event goes that has no outcome (J4).
+func (w *world) judgeSpoolDeleted(t *tables, rows []spooledRow) {
+	for _, row := range rows {
+		for _, id := range row.ids {
+			if r := w.server.table.byID[id]; r != nil && !w.server.isTerminal(r) {
+				w.violate("p%d deletes %s from the spool, and it is neither journaled nor parked nor dead", t.p.number, id)
+			}
+		}
+	}
+}
+
+// isSpooled reports whether the row's event is in the spool, with the end of its transaction.
+func (s *server) isSpooled(r *row) bool {
+	rows := s.db.spool[s.keyOf(r).source]
+	for i := range rows {
+		if slices.Contains(rows[i].ids, r.id) {
+			return slices.ContainsFunc(rows[i:], func(row spooledRow) bool { return row.Ends != 0 })
+		}
+	}
+	return false
+}
