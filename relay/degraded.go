@@ -17,11 +17,13 @@ const (
 	degradedMirror = "mirror" // published rows cannot be marked or deleted
 	degradedAlarm  = "alarm"  // the broker lost or moved what it had acknowledged
 
+	degradedSpool       = "spool"       // events go through cdc_relay_spool
 	degradedTransaction = "transaction" // one is open that keeps rows from being marked or deleted
 	degradedThrottled   = "throttled"   // the broker slows the relay down
 )
 
-var degradedReasons = []string{degradedTopic, degradedMirror, degradedAlarm, degradedTransaction, degradedThrottled}
+var degradedReasons = []string{degradedTopic, degradedMirror, degradedAlarm, degradedSpool, degradedTransaction,
+	degradedThrottled}
 
 // listedTopics bounds the unavailable topics that a status lists: rows can name thousands, and /readyz shows the list
 // to anyone.
@@ -30,7 +32,7 @@ const listedTopics = 20
 // Degradation is a problem although events flow and the relay is ready: a restart, or another relay, would not
 // help.
 type Degradation struct {
-	Reason string `json:"reason"` // topic, mirror, alarm, transaction, throttled
+	Reason string `json:"reason"` // topic, mirror, alarm, spool, transaction, throttled
 	Text   string `json:"text"`
 }
 
@@ -66,6 +68,9 @@ func (r *Relay) degradations() []Degradation {
 		if text := t.throttled(t.engine.Status()); text != "" {
 			found = append(found, Degradation{degradedThrottled, text})
 		}
+	}
+	if s := r.session(); s != nil {
+		found = append(found, s.spoolDegrades()...)
 	}
 	if text := r.health.MarkTrouble(); text != "" {
 		found = append(found, Degradation{degradedMirror, "published rows are not marked or deleted: " + text})

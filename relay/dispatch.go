@@ -54,7 +54,7 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 	defer pulse.Waits()
 	for {
 		pulse.Waits()
-		asked, batches, lates := stop, s.stream.Batches(), s.late
+		asked, batches, lates := stop, s.sources[0], s.late
 		paused, changed := s.r.pausing.State()
 		closed := s.term.settler.BreakerClosed()
 		switch {
@@ -83,8 +83,12 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		case batch, ok = <-batches:
 		}
 		s.takes.Store(false)
+		s.tookAt.Store(int64(settle.SinceStart(time.Now())))
 		if !ok {
-			return nil
+			if more, err := s.nextSource(ctx); !more || err != nil {
+				return err
+			}
+			continue
 		}
 		// What came before a message that cannot be decoded is relayed all the same: else the same batch would be refused
 		// as a whole at each probe, and nothing of it would ever be confirmed.
@@ -222,11 +226,11 @@ func (s *session) apply(steps []step, stop <-chan struct{}, out []*settle.Delive
 		}
 		switch st.kind {
 		case stepBegin:
-			s.ledger.Begin(st.time)
+			s.counting.Begin(st.time)
 			s.r.meter.Stream.Began(s.router.Now().Add(time.Duration(s.ahead.Load())).UnixMicro() - st.time)
 			s.inTx = true
 		case stepCommit:
-			s.ledger.Commit(st.lsn)
+			s.counting.Commit(st.lsn)
 			s.inTx, s.reached = false, st.lsn
 			transactions++
 			if s.marked != nil {
@@ -234,7 +238,7 @@ func (s *session) apply(steps []step, stop <-chan struct{}, out []*settle.Delive
 				s.marked = nil
 			}
 		case stepKeepalive:
-			s.ledger.Keepalive(st.lsn)
+			s.counting.Keepalive(st.lsn)
 			s.reached = max(s.reached, st.lsn)
 		case stepMark:
 			st.mark.Delivered(st.lsn)
@@ -256,7 +260,7 @@ func (s *session) apply(steps []step, stop <-chan struct{}, out []*settle.Delive
 			s.payload.Used = true
 			d := st.delivery
 			s.r.meter.Stream.Interleaved.Note(&d.Event)
-			d.Txn, d.Ledger = s.ledger.Add(), s.ledger
+			d.Txn, d.Ledger = s.counting.Add(), s.counting
 			encode(s.router, d)
 			s.large = !keep(s.router, d) || s.large
 			if st.recognized > store.Recorded {

@@ -136,10 +136,16 @@ func (t *term) newKeeper() *upkeep.Keeper {
 
 func (h upkeepHost) HoldsSlot() bool           { return h.t.session.Load() != nil }
 func (h upkeepHost) Active() bool              { return h.t.r.health.Role() == RoleActive }
-func (h upkeepHost) Behind() bool              { return h.t.behind() }
 func (h upkeepHost) Progress() <-chan struct{} { return h.t.settler.Progress() }
-func (h upkeepHost) Owner() func(error)        { return h.t.owner().heed }
-func (h upkeepHost) Marked(rows int)           { h.t.r.health.Marked(); h.t.r.meter.Database.Marked(rows) }
+
+// Behind is true also while something is spooled, which is looked up in the journal and among the dead letters.
+func (h upkeepHost) Behind() bool {
+	s := h.t.session.Load()
+	return h.t.behind() || s != nil && s.spools()
+}
+
+func (h upkeepHost) Owner() func(error) { return h.t.owner().heed }
+func (h upkeepHost) Marked(rows int)    { h.t.r.health.Marked(); h.t.r.meter.Database.Marked(rows) }
 
 func (h upkeepHost) CannotMark(err error) (news bool) { return h.t.r.health.CannotMark(err) }
 
@@ -156,11 +162,11 @@ func (h host) Owns() bool { return h.t.owner() != nil }
 // reconcileHost is a term as package reconcile sees it.
 type reconcileHost struct{ t *term }
 
-// Stream is the session in which a round may begin: this process holds the slot, reads the stream, and what came again
-// after the start is over.
+// Stream is the session in which a round may begin: this process holds the slot, reads the stream, what came again
+// after the start is over, and nothing is spooled.
 func (h reconcileHost) Stream() reconcile.Stream {
 	s := h.t.session.Load()
-	if s == nil || s.passed.Load() == 0 || h.t.stopping.Load() || h.t.r.health.Role() != RoleActive {
+	if s == nil || s.passed.Load() == 0 || s.spools() || h.t.stopping.Load() || h.t.r.health.Role() != RoleActive {
 		return nil
 	}
 	return reconcileStream{s}

@@ -76,6 +76,13 @@ func (m measured) Session() (meter.Session, bool) {
 	if at, some := s.ledger.Oldest(); some {
 		now.Oldest = time.UnixMicro(at).Add(-time.Duration(s.ahead.Load())) // by our clock
 	}
+	if p := s.spool.Load(); p != nil {
+		now.Spool = meter.Spool{Spooling: p.Taking(), Spooled: p.Events(), Unread: p.Unread()}
+		now.SpooledSince, _ = p.Oldest()
+		if now.Spooling {
+			now.Taken = now.Confirmed
+		}
+	}
 	return now, true
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/run/bootstrap"
+	"github.com/cdc-relay/cdc-relay/internal/run/spool"
 	"github.com/cdc-relay/cdc-relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/internal/upkeep"
@@ -47,6 +48,7 @@ type Tables interface {
 	meter.Tables
 	reconcile.Tables
 	settle.Tables
+	spool.Tables
 	upkeep.Tables
 
 	Clock(ctx context.Context) (time.Time, error)

@@ -50,7 +50,7 @@ func (s *session) recognize(ctx context.Context, steps []step) error {
 func (s *session) comesAgain(st *step) bool {
 	e := &st.delivery.Event
 	if earlier := s.known.Find(e); earlier != nil {
-		s.term.inflight.Attach(earlier, e, s.ledger) // false: it has become terminal in the meantime
+		s.term.inflight.Attach(earlier, e, s.counting) // false: it has become terminal in the meantime
 		s.r.meter.Stream.SkippedMemory.Inc()
 		return true
 	}

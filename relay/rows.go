@@ -158,6 +158,7 @@ func (s *session) caughtUp(ctx context.Context, rows int) error {
 		return fmt.Errorf("finish the catch-up: %w", err)
 	}
 	s.state.Phase, s.state.Dirty, s.state.CatchUpLate = store.Stream, true, false
+	s.tableFirst.Store(false)
 	s.r.caughtUp.Add(int64(rows))
 	s.r.log.Info().Int("rows", rows).Msg("caught up; the stream takes over")
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/run/bootstrap"
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
 	"github.com/cdc-relay/cdc-relay/internal/run/restart"
+	"github.com/cdc-relay/cdc-relay/internal/run/spool"
 	"github.com/cdc-relay/cdc-relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/internal/upkeep/reconcile"
@@ -41,12 +42,14 @@ type session struct {
 	heard  bool        // its stream was read
 	fail   func(error) // ends the session, from any goroutine
 
-	decoder *decoder.Decoder
-	router  *message.Encoder // of the stream
-	again   parkedEncoder    // the settler's
+	decoding decoder.Config
+	decoder  *decoder.Decoder
+	router   *message.Encoder // of the stream
+	again    parkedEncoder    // the settler's
 	scratch
 	redelivery
 	transaction
+	spooling
 
 	// The reconciler's: see there.
 	mark   atomic.Pointer[reconcile.Mark] // that it waits for
@@ -90,6 +93,15 @@ type transaction struct {
 	retyped   error // why the stream's rows cannot be made into messages any more in this session
 }
 
+// spooling is from where the dispatcher gets what it dispatches.
+type spooling struct {
+	sources  []<-chan *replication.Batch // one after the other; the last is the stream, if it is to be read
+	counting *offsets.Ledger             // that its events are counted in: the session's, or of what is spooled
+	endSpool func()                      // ends what opened the spool, and waits for it
+
+	settledBefore uint64 // events, when the session began
+}
+
 // shown is read by other goroutines: for status and metrics, and passed for the settler and the reconciler.
 type shown struct {
 	epochSeen atomic.Int64
@@ -98,7 +110,12 @@ type shown struct {
 	passed    atomic.Uint64 // see redelivered; 0 before
 	taken     atomic.Uint64 // position up to which the dispatcher has applied the stream; 0 before
 	takes     atomic.Bool   // the dispatcher waits for the stream, and for nothing else
+	tookAt    atomic.Int64  // when it took the last batch, or the session began, counted from settle.Start
 	ahead     atomic.Int64  // how much the server's clock is ahead of ours, in nanoseconds; the watch stores it
+
+	spool      atomic.Pointer[spool.Spool] // nil: nothing was spooled when the session began, nor is to be
+	spooled    atomic.Bool                 // something may be spooled
+	tableFirst atomic.Bool                 // a catch-up is to be done
 }
 
 // openSession prepares what is missing, takes the slot and starts its stream. The session's stream is not read yet.
@@ -124,8 +141,14 @@ func (t *term) openSession(ctx context.Context) (s *session, table store.Outbox,
 		return nil, table, bootstrap.ErrSuperseded
 	}
 	grant := stream.Granted()
-	return &session{r: t.r, term: t, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed),
-		late: make(chan lateRows), over: make(chan struct{})}, table, nil
+	s = &session{r: t.r, term: t, stream: stream, grant: grant, state: state, ledger: offsets.New(grant.Confirmed),
+		late: make(chan lateRows), over: make(chan struct{})}
+	s.sources, s.counting, s.endSpool = []<-chan *replication.Batch{stream.Batches()}, s.ledger, func() {}
+	s.settledBefore = t.r.meter.Outcomes.Settled()
+	s.tookAt.Store(int64(settle.SinceStart(time.Now())))
+	s.spooled.Store(true)
+	s.tableFirst.Store(state.Phase == store.CatchUp)
+	return s, table, nil
 }
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.
@@ -162,6 +185,7 @@ func (t *term) runSession(ctx context.Context) (err error) {
 
 	t.session.Store(s)
 	err = s.relay(ctx, working, table)
+	s.endSpool()
 	if err == nil && ctx.Err() != nil {
 		err = s.drain(working)
 	}
@@ -257,7 +281,10 @@ func (s *session) drain(working context.Context) error {
 		}
 		return fmt.Errorf("everything is recorded but the clean stop: %w", ended)
 	}
-	if s.inTx || s.lookup || s.ledger.Pending() > 0 {
+	if p := s.spool.Load(); p != nil {
+		p.Sweep(working)
+	}
+	if s.inTx || s.lookup || s.ledger.Pending() > 0 || s.counting.Pending() > 0 {
 		return errors.New("stopped inside a transaction or before a restart's look-ups were over; " +
 			"the next start looks up again")
 	}

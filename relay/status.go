@@ -46,6 +46,7 @@ type Figures struct {
 	RetainedWAL   *int64   `json:"retained_wal_bytes"`
 	Backlog       *int64   `json:"backlog"`
 	OldestPending *float64 `json:"oldest_pending_age_seconds"` // parked events included
+	Spooled       *int64   `json:"spooled_events"`             // in cdc_relay_spool
 	ParkedKeys    *int64   `json:"parked_keys"`                // an event without a key has none
 	ParkedEvents  *int64   `json:"parked_events"`
 	DeadLetters   *int64   `json:"dead_letters"`       // neither replayed nor discarded
@@ -140,7 +141,7 @@ func (r *Relay) figures() Figures {
 	f := Figures{
 		LagBytes: figure[int64](m.LagBytes()), LagSeconds: figure[float64](m.Lag()),
 		Backlog: figure[int64](m.Backlog()), OldestPending: figure[float64](m.PendingAge()),
-		ParkedKeys: figure[int64](m.HeldKeys()), ParkedEvents: figure[int64](m.Parked()),
+		Spooled: figure[int64](m.Spooled()), ParkedKeys: figure[int64](m.HeldKeys()), ParkedEvents: figure[int64](m.Parked()),
 		DeadLetters: figure[int64](m.OpenDead()), Walsender: m.Walsender(),
 		MirrorLag: figure[int64](m.MirrorLag()), MirrorAge: figure[float64](m.MirrorAge()),
 	}

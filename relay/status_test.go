@@ -27,7 +27,7 @@ func TestStatusNamesAreStable(t *testing.T) {
 		Slot: "slot", Epoch: new(int64(1)), ReceivedLSN: new("0/2"), ConfirmedLSN: new("0/1"),
 		Figures: Figures{
 			LagBytes: new(int64(3)), LagSeconds: new(4.5), RetainedWAL: new(int64(6)), Backlog: new(int64(7)),
-			OldestPending: new(7.5), ParkedKeys: new(int64(16)), ParkedEvents: new(int64(17)),
+			OldestPending: new(7.5), Spooled: new(int64(11)), ParkedKeys: new(int64(16)), ParkedEvents: new(int64(17)),
 			DeadLetters: new(int64(18)), MirrorLag: new(int64(24)), MirrorAge: new(26.5),
 			Walsender: &meter.Walsender{State: new("decoding"), BehindBytes: new(int64(29)), BehindSeconds: new(30.5),
 				Sent: new("0/1F"), WaitEvent: "ReorderBufferRead", SpilledTransactions: 32, SpilledBytes: 33},

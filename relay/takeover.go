@@ -36,6 +36,9 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.setClock(ctx); err != nil {
 		return err
 	}
+	if err := s.openSpool(ctx, working); err != nil { // before anything waits for a broker
+		return err
+	}
 	if err := s.term.settler.LoadBreaker(ctx); err != nil {
 		return err
 	}
@@ -54,6 +57,9 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 		return err
 	}
 	if s.state.Phase == store.CatchUp {
+		if err := s.emptySpool(ctx); err != nil {
+			return err
+		}
 		if err := s.catchUp(ctx); err != nil {
 			return err
 		}
@@ -106,7 +112,11 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 	}
 	// By other templates an event has another lane now than its record in the topic, which then proves nothing.
 	if s.state.Lanes == settings.Lanes(s.r.c) {
-		s.term.sent = &recovery.Sent{From: s.grant.Confirmed, UpTo: s.grant.System.WALFlush, Source: s.router.Source()}
+		from := s.grant.Confirmed
+		if s.spool.Load() != nil { // what is spooled comes from before
+			from = 0
+		}
+		s.term.sent = &recovery.Sent{From: from, UpTo: s.grant.System.WALFlush, Source: s.router.Source()}
 	} else {
 		s.r.log.Warn().Msg("message.topic or message.key was changed since the unclean stop, or that is not known: an " +
 			"event that is gone from its topic is sent again, perhaps behind newer ones of its key")
@@ -160,7 +170,8 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 	if err != nil {
 		return err
 	}
-	s.decoder = decoder.New(decoder.Config{Columns: cols, Tables: table.OIDs, CreatedIn: created})
+	s.decoding = decoder.Config{Columns: cols, Tables: table.OIDs, CreatedIn: created}
+	s.decoder = decoder.New(s.decoding)
 	s.payload = decoder.NewPayload(table.PayloadType)
 	if s.router, err = s.encoder(table.PayloadType); err == nil {
 		s.again.x, err = s.encoder(table.PayloadType)
@@ -240,6 +251,9 @@ func (s *session) explainLost(ctx context.Context, err error) error {
 // slot's own position, on the same server, nothing can come again. Otherwise everything may, up to a token that is
 // written now, when no other process writes to the slot any more.
 func (s *session) expectRedelivery(ctx context.Context) error {
+	if s.token != "" { // the spool was opened
+		return nil
+	}
 	clean := s.state.Phase == store.Stream && !s.unclean() && s.state.Confirmed == s.grant.Confirmed
 	if clean && s.known.Len() == 0 {
 		s.redelivered()
@@ -247,6 +261,11 @@ func (s *session) expectRedelivery(ctx context.Context) error {
 	}
 	s.lookup = true
 	s.lookingUp.Store(true)
+	return s.emitToken(ctx)
+}
+
+// emitToken writes the token behind everything that may come again.
+func (s *session) emitToken(ctx context.Context) error {
 	s.token = fmt.Sprintf("H/%d/%016x", s.epoch, rand.Uint64())
 	if _, err := s.r.store.EmitToken(ctx, tokenPrefix, s.token); err != nil {
 		return fmt.Errorf("write the redelivery token: %w", err)

@@ -56,6 +56,7 @@ type term struct {
 
 	tails chan []store.TopicTail // whose topics' ends are to be compared; see comparePositions
 
+	spools   atomic.Bool // the next session is to store its stream
 	stopping atomic.Bool // no retries begin any more, nor do rounds of the reconciler
 
 	// Owned by the supervisor.

@@ -75,11 +75,13 @@ func (w *watch) step(ctx context.Context) {
 		owner.heed(w.r.blockers.Look(ctx, w.r.store))
 	}
 	role := w.r.health.Role()
-	if s == nil || role != RoleActive && role != RoleCatchUp {
+	if s == nil {
 		return
 	}
-	w.saveProgress(ctx, s, role)
-	if role == RoleActive && time.Since(w.compared) >= time.Duration(w.r.c.Drift.Interval) {
+	if role == RoleActive || role == RoleCatchUp {
+		w.saveProgress(ctx, s, role)
+	}
+	if (role == RoleActive || s.taking()) && time.Since(w.compared) >= time.Duration(w.r.c.Drift.Interval) {
 		w.compared = time.Now()
 		w.term.lookForDrift(ctx, s)
 	}
@@ -212,6 +214,7 @@ func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 	if slot == nil || s == nil {
 		return
 	}
+	w.term.considerSpool(s, *slot)
 	if sender, err := w.r.store.Walsender(bounded, uint32(s.grant.PID)); err != nil {
 		owner.heed(err)
 	} else {

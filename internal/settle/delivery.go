@@ -305,6 +305,19 @@ func (g *Registry) Attach(d *Delivery, e *outbox.Event, l *offsets.Ledger) bool 
 	return true
 }
 
+// Oldest is when the event that has been in flight for longest was received, counted from [Start]: of those that the
+// ledger counts, or any does if it is nil. False: there is none.
+func (g *Registry) Oldest(l *offsets.Ledger) (received time.Duration, some bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for d := g.flying.next; d != &g.flying; d = d.next {
+		if d.Txn != nil && (l == nil || d.Ledger == l) {
+			return d.Received, true
+		}
+	}
+	return 0, false
+}
+
 // Drained is closed when nothing is in flight.
 func (g *Registry) Drained() <-chan struct{} {
 	g.mu.Lock()

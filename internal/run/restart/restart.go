@@ -24,6 +24,8 @@ var (
 	ErrTakenOver = errors.New("another relay took the slot over")
 	// ErrNotStreaming reports that the reason, behind what no one has read, has not arrived.
 	ErrNotStreaming = errors.New("the server stopped streaming to this relay, and has not said why yet")
+	// ErrSpools ends a session whose events cannot be sent; the next one stores them.
+	ErrSpools = errors.New("Postgres keeps more WAL than wal.budget while events cannot be sent")
 	// ErrSounded ends a session that has thrown away what it read.
 	ErrSounded = errors.New("read ahead after sessions that ended before their stream was read, " +
 		"and found nothing wrong; starting a new session")
@@ -69,6 +71,9 @@ func Reason(err error) string {
 	if errors.Is(err, replication.ErrServerEnded) {
 		return meter.RestartServerShutdown
 	}
+	if errors.Is(err, ErrSpools) {
+		return meter.RestartSpool
+	}
 	if replaced(err) || errors.Is(err, ErrNotStreaming) {
 		return meter.RestartLeaseLost
 	}
@@ -102,6 +107,8 @@ func Said(err error) string {
 		return "the server has ended the stream, as at a shutdown; reconnecting"
 	case errors.Is(err, bootstrap.ErrSlotWaits):
 		return "the slot cannot be created yet; trying again"
+	case errors.Is(err, ErrSpools):
+		return "events cannot be sent; a new session stores them in cdc_relay_spool, so that Postgres can remove WAL"
 	case replaced(err):
 		return "another relay has the slot, or may have it; checking again"
 	}

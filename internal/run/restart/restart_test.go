@@ -68,6 +68,7 @@ func TestEndOfASessionIsSaidByItsCause(t *testing.T) {
 		{bootstrap.ErrSlotWaits, "the slot cannot be created yet"},
 		{ErrTakenOver, "another relay has the slot"},
 		{store.ErrFenced, "another relay has the slot"},
+		{ErrSpools, "a new session stores them in cdc_relay_spool"},
 		{ErrNotStreaming, "the session ended"},
 		{ErrSounded, "the session ended"},
 	} {

@@ -58,19 +58,23 @@ func (m *Meter) lag() (age time.Duration) {
 	return age
 }
 
-// pending is lag with the events that are parked; these are as old as it was when they were parked.
+// pending is lag with the events that are parked or spooled; parked ones are as old as it was when they were parked.
 func (m *Meter) pending() time.Duration {
 	age := m.lag()
+	if s, _ := m.source.Session(); !s.SpooledSince.IsZero() {
+		age = max(age, time.Since(s.SpooledSince))
+	}
 	if at := m.Database.oldestParked.Load(); at != 0 && m.source.Parked() > 0 {
 		age = max(age, time.Since(time.UnixMicro(at)))
 	}
 	return age
 }
 
-// backlog counts received and parked events that are not terminal, plus an estimate for the WAL, by the WAL
+// backlog counts received, spooled and parked events that are not terminal, plus an estimate for the WAL, by the WAL
 // that events have needed so far: at most, as what else is written counts as events, too.
 func (m *Meter) backlog() int64 {
-	n := int64(m.source.InFlight()) + m.source.Parked()
+	s, _ := m.source.Session()
+	n := int64(m.source.InFlight()) + m.source.Parked() + s.Unread
 	slot, taken := m.Database.slot.Load(), m.taken()
 	if slot == nil || taken == 0 || slot.WALEnd <= taken {
 		return n
@@ -100,6 +104,12 @@ func (m *Meter) MirrorAge() (float64, bool) {
 func (m *Meter) reading(n *Reading) (float64, bool) {
 	_, _, fresh := m.Database.Slot()
 	return float64(n.value.Load()), n.known.Load() && fresh && m.Leads()
+}
+
+// Spooled is how many events are spooled.
+func (m *Meter) Spooled() (float64, bool) {
+	s, some := m.source.Session()
+	return float64(s.Spooled), some && m.MayTell()
 }
 
 // Parked is about how many events are parked.

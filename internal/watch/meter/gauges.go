@@ -97,7 +97,7 @@ func (m *Meter) waiting(f factory) {
 	f.known("outbox_dlq_events", "Dead letters not yet replayed or discarded, as counted every 10 s, or less "+
 		"often where a count takes more than a second: it is given a tenth of the time.", m.OpenDead)
 	f.known("outbox_backlog_gauge",
-		"Committed events not yet terminal: received, parked, plus an estimate of what is still in the WAL.", m.Backlog)
+		"Committed events not yet terminal: received, spooled, parked, plus an estimate of what is still in the WAL.", m.Backlog)
 	f.known("outbox_oldest_pending_age_seconds",
 		"Age, by commit time, of the oldest event that is not terminal: at least, for what is still in the WAL, "+
 			"and since they were parked for parked ones.", m.PendingAge)
@@ -105,6 +105,12 @@ func (m *Meter) waiting(f factory) {
 		"Now minus the commit time of the oldest unconfirmed transaction, at least, while it was not received; "+
 			"0 when there is none.", m.Lag)
 	f.known("cdc_replication_lag_bytes", "The server's end of WAL minus the confirmed position.", m.LagBytes)
+	f.known("outbox_spooled_events", "Events in cdc_relay_spool: stored because they could not be sent, and not settled. "+
+		"Some of them may be in memory, too.", m.Spooled)
+	f.known("outbox_spooling", "1 while what the stream brings is stored in cdc_relay_spool.", func() (float64, bool) {
+		s, some := m.source.Session()
+		return indicator(s.Spooling), some && m.MayTell()
+	})
 	f.known("outbox_parked_events", "Parked events: stored for a later attempt.", m.Parked)
 	f.known("outbox_parked_keys",
 		"Keys that are held: of parked events, and of events whose dead letter is being written.", m.HeldKeys)

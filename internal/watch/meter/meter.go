@@ -41,6 +41,15 @@ type Session struct {
 	Confirmed outbox.LSN
 	Events    uint64    // received
 	Oldest    time.Time // commit time of the oldest transaction that is not confirmed; zero: there is none
+	Spool
+}
+
+// Spool is what of the stream is stored until it can be sent.
+type Spool struct {
+	Spooling     bool      // the stream is being stored
+	Spooled      int64     // events
+	Unread       int64     // of these, not in memory
+	SpooledSince time.Time // commit time of the oldest, or one before it; zero: nothing is spooled
 }
 
 // Options configure a meter.

@@ -12,6 +12,7 @@ const (
 	RestartSilent         = "silent"
 	RestartServerShutdown = "server_shutdown"
 	RestartLeaseLost      = "lease_lost"
+	RestartSpool          = "spool"
 	RestartConnection     = "connection"
 )
 
@@ -60,7 +61,7 @@ func (s *Stream) define(f factory) {
 			"overlap without a lock.", func() float64 { return float64(s.Interleaved.Total()) })
 	s.restarts = f.counters("cdc_stream_restarts_total",
 		"Ends of a replication session that were followed by another.", "reason",
-		RestartSilent, RestartServerShutdown, RestartLeaseLost, RestartConnection)
+		RestartSilent, RestartServerShutdown, RestartLeaseLost, RestartSpool, RestartConnection)
 }
 
 // Restarted counts a session's end that is followed by another.
