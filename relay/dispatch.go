@@ -85,7 +85,7 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		s.takes.Store(false)
 		s.tookAt.Store(int64(settle.SinceStart(time.Now())))
 		if !ok {
-			if more, err := s.nextSource(ctx); !more || err != nil {
+			if more, err := s.nextSource(ctx); !more {
 				return err
 			}
 			continue

@@ -84,7 +84,8 @@ func (s *session) emptySpool(ctx context.Context) error {
 	return nil
 }
 
-// nextSource goes on with the stream after what was spooled. False: the stream has ended.
+// nextSource goes on with the stream after what was spooled. Without more, the session ends with the error; nil: the
+// stream has ended.
 func (s *session) nextSource(ctx context.Context) (more bool, err error) {
 	if p := s.spool.Load(); p != nil && p.Err() != nil {
 		s.settleBefore(ctx)
@@ -139,8 +140,8 @@ func spoolBroken(err error) error {
 	return &halt.Error{Code: halt.MalformedWAL, Cause: err, Reason: err.Error(),
 		Risk: "the events in that row and behind it are confirmed to Postgres and not sent; while the relay is halted, " +
 			"Postgres keeps WAL",
-		Remedy: "restore the table cdc_relay_spool. If that cannot be done, delete its rows for this source: the next start " +
-			"then publishes, marked as late, those of their events whose rows are still in the outbox"}
+		Remedy: "restore the table cdc_relay_spool. If that cannot be done, delete its rows for this source: the next " +
+			"start then publishes, marked as late, those of their events whose rows are still in the outbox"}
 }
 
 // flows reports whether what is handed to the sink now is sent soon.

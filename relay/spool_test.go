@@ -44,8 +44,8 @@ func (b *bed) waitSpooled(n int) {
 // waitConfirmedPast waits until the slot does not keep the WAL before the position.
 func (b *bed) waitConfirmedPast(position string) {
 	b.t.Helper()
-	b.waitQuery("confirmed", fmt.Sprintf("SELECT confirmed_flush_lsn >= '%s' FROM pg_replication_slots WHERE slot_name = '%s'",
-		position, b.c.Postgres.Slot), "true")
+	b.waitQuery("confirmed", fmt.Sprintf("SELECT confirmed_flush_lsn >= '%s' FROM pg_replication_slots "+
+		"WHERE slot_name = '%s'", position, b.c.Postgres.Slot), "true")
 }
 
 // The broker is away from the start, a window is full, rows go in the transaction that made them, a process ends in the

@@ -20,7 +20,8 @@ var fencedMethods = []string{
 	"SettleRetried", "SettleRetried of a replay", "GiveUp", "SaveHorizon", "SaveSweep", "CleanStop", "OpenBreaker",
 	"CloseBreaker",
 	"StartRequest", "ReplayDead", "DiscardDead", "RetryNow", "Republish", "NoteRequest", "SetPause", "FinishRequest",
-	"CatchUpRows", "Lookup", "Recognize", "LateRows", "RepublishRows", "OpenSpool", "Spool", "NextSpooled", "DeleteSpooled",
+	"CatchUpRows", "Lookup", "Recognize", "LateRows", "RepublishRows", "OpenSpool", "Spool", "NextSpooled",
+	"DeleteSpooled",
 }
 
 // unfencedMethods write regardless of the slot's owner: facts, preparation before an owner, people's requests, and what

@@ -202,8 +202,8 @@ func (w *world) judgeConfirmed(p *process, s *slot, at outbox.LSN) {
 		}
 		for _, r := range tx.rows {
 			if !w.server.isTerminal(r) && !w.server.isSpooled(r) {
-				w.violate("p%d confirms %v, and %s, committed at %v, is neither journaled nor parked nor dead nor spooled", p.number, at, r.id,
-					tx.commit)
+				w.violate("p%d confirms %v, and %s, committed at %v, is neither journaled nor parked nor dead nor spooled",
+					p.number, at, r.id, tx.commit)
 			}
 		}
 	}

@@ -119,7 +119,8 @@ const sweepEvery = 50
 // emptySQL makes the tables as they were before the first seed, but for the room that they take.
 const emptySQL = `DELETE FROM public.cdc_relay_state; DELETE FROM public.cdc_relay_source;
 DELETE FROM public.cdc_relay_epoch; DELETE FROM public.cdc_relay_journal; DELETE FROM public.cdc_relay_journal_batch;
-DELETE FROM public.cdc_relay_parked; DELETE FROM public.cdc_relay_spool; DELETE FROM public.cdc_relay_catch_up; DELETE FROM public.cdc_relay_offset;
+DELETE FROM public.cdc_relay_parked; DELETE FROM public.cdc_relay_spool;
+DELETE FROM public.cdc_relay_catch_up; DELETE FROM public.cdc_relay_offset;
 DELETE FROM public.cdc_relay_request; DELETE FROM public.outbox_events_dlq; DELETE FROM public.outbox_events;
 DELETE FROM made_up.slots; ALTER SEQUENCE public.cdc_relay_request_id_seq RESTART`
 

@@ -13,8 +13,8 @@ import (
 // batchBytes is about how much is handed out at once.
 const batchBytes = 64 << 10
 
-// read hands out what is stored, in order, until there is no more and the intake has ended. It closes Batches only then:
-// when the context ends first, who takes them sees that.
+// read hands out what is stored, in order, until there is no more and the intake has ended. Only then it closes Batches:
+// if the context ends first, who takes them sees that.
 func (s *Spool) read(ctx context.Context) {
 	after := max(s.o.State.First, 1) - 1
 	for {

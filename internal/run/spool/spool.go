@@ -125,7 +125,7 @@ func (s *Spool) Run(ctx context.Context) {
 // Wait returns when all goroutines have ended.
 func (s *Spool) Wait() { s.ended.Wait() }
 
-// Batches are what is stored, in order. Closed: that was all, and the stream goes on with Rest, unless Err says why not.
+// Batches are what is stored, in order. Closed: that was all, and the stream goes on with Rest, unless there is an Err.
 func (s *Spool) Batches() <-chan *replication.Batch { return s.batches }
 
 // Rest is what was read of the stream and is not stored; closed behind it.

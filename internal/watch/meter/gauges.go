@@ -97,7 +97,8 @@ func (m *Meter) waiting(f factory) {
 	f.known("outbox_dlq_events", "Dead letters not yet replayed or discarded, as counted every 10 s, or less "+
 		"often where a count takes more than a second: it is given a tenth of the time.", m.OpenDead)
 	f.known("outbox_backlog_gauge",
-		"Committed events not yet terminal: received, spooled, parked, plus an estimate of what is still in the WAL.", m.Backlog)
+		"Committed events not yet terminal: received, spooled, parked, plus an estimate of what is still in the WAL.",
+		m.Backlog)
 	f.known("outbox_oldest_pending_age_seconds",
 		"Age, by commit time, of the oldest event that is not terminal: at least, for what is still in the WAL, "+
 			"and since they were parked for parked ones.", m.PendingAge)
