@@ -6,9 +6,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -45,7 +47,7 @@ func TestEventsForANewTopicWaitForAFrozenBroker(t *testing.T) {
 	for i := range rows {
 		b.pg.Exec(t, insert("fresh", fmt.Sprintf("k%d", i%3), fmt.Sprintf(`{"n": %d}`, i), ""))
 	}
-	b.waitReason(r, "its partitions are not known") // after longer than a topic's trouble is waited for
+	b.waitReason(r, "ask for partitions and leaders") // after longer than a topic's trouble is waited for
 	harness.Eventually(t, bedPatience, "the log says it", func(context.Context) string {
 		if !strings.Contains(log.String(), line) {
 			return log.String()
@@ -69,3 +71,47 @@ func TestEventsForANewTopicWaitForAFrozenBroker(t *testing.T) {
 		t.Errorf("log: got %d times %q, and %d times %q, want one each time", begun, line, over, well)
 	}
 }
+
+// A broker that stops in an orderly way first gives its partitions away. Break it catches: a relay that shows what the
+// broker said then for the whole outage, while connections are refused.
+func TestStatusShowsTheNewestErrorOfABrokerThatStopped(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.ShutdownGrace = config.Duration(50 * time.Millisecond)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 1, 1))
+	b.waitRecorded(1)
+	refused := make(chan struct{}, 1)
+	b.broker.Cluster().ControlKey(int16(kmsg.Produce), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		b.broker.Cluster().KeepControl()
+		asked := request.(*kmsg.ProduceRequest)
+		answer := asked.ResponseKind().(*kmsg.ProduceResponse)
+		for _, topic := range asked.Topics {
+			told := kmsg.NewProduceResponseTopic()
+			told.Topic, told.TopicID = topic.Topic, topic.TopicID
+			for _, p := range topic.Partitions {
+				one := kmsg.NewProduceResponseTopicPartition()
+				one.Partition, one.ErrorCode, one.BaseOffset = p.Partition, notLeader, -1
+				told.Partitions = append(told.Partitions, one)
+			}
+			answer.Topics = append(answer.Topics, told)
+		}
+		select {
+		case refused <- struct{}{}:
+		default:
+		}
+		return answer, nil, true
+	})
+	b.pg.Exec(t, many(2, 1, 1))
+	<-refused
+	b.broker.Close()
+	b.waitReason(r, "broker stalled: ask for partitions and leaders")
+	if text := strings.Join(r.Status().Reasons, " "); !strings.Contains(text, "refused") ||
+		strings.Contains(text, "NOT_LEADER") {
+		t.Errorf("reasons: got %q, want that connections are refused, and not NOT_LEADER_OR_FOLLOWER", text)
+	}
+	mustRunOut(t, stop)
+}
+
+const notLeader = 6 // NOT_LEADER_OR_FOLLOWER

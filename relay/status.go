@@ -237,8 +237,12 @@ func (r *Relay) describeSink(st *Status) {
 		if err != nil && (q.State == sink.OK || at.Before(since)) {
 			since = at
 		}
-		if err != nil && q.State == sink.OK {
+		switch {
+		case err != nil && q.State == sink.OK:
 			st.Broker = "unreachable: " + err.Error()
+		case err != nil && q.State == sink.Stalled:
+			// A batch's own error may be what a broker said before it stopped, such as that it no longer leads.
+			st.Broker = q.State.String() + ": " + err.Error()
 		}
 	}
 	if st.Broker != "ok" && time.Since(since) > stalledAfter {
@@ -249,20 +253,19 @@ func (r *Relay) describeSink(st *Status) {
 	}
 }
 
-// noteBroker keeps the newest error up to date, and says it in the log, once, when the sink has been in trouble for as
-// long as makes the relay not ready, and when that is over; the watch calls it once a second.
-func (t *term) noteBroker(said *bool) {
+// noteBroker keeps the newest error up to date, and logs what the outage has to say; the watch calls it once a second.
+func (t *term) noteBroker(o *outage) {
 	var st Status
 	t.r.describeSink(&st)
 	t.noteSink(&st)
-	switch away := len(st.Reasons) > 0; {
-	case away && !*said:
-		*said = true
-		t.r.log.Warn().Str("broker", st.Broker).Int("in_flight", t.inflight.Len()).
-			Msg("broker unavailable; its events wait in order, in bounded memory, without spending attempts")
-	case *said && (st.Broker == "ok" || strings.HasPrefix(st.Broker, throttledBroker)):
-		*said = false
-		t.r.log.Info().Msg("broker recovered")
+	well := st.Broker == "ok" || strings.HasPrefix(st.Broker, throttledBroker)
+	message, lasts := o.next(len(st.Reasons) > 0, well)
+	switch {
+	case message == "":
+	case well:
+		t.r.log.Info().Str("after", lasts.String()).Msg(message)
+	default:
+		t.r.log.Warn().Str("broker", st.Broker).Int("in_flight", t.inflight.Len()).Str("for", lasts.String()).Msg(message)
 	}
 }
 

@@ -30,7 +30,7 @@ type watch struct {
 
 	rowsLeft      int64     // outbox rows to be marked or deleted, as read last
 	moved         uint64    // see noteMoves
-	away          bool      // see noteBroker
+	away          outage    // see noteBroker
 	seen, settled uint64    // events settled: as known, and when the state row was written
 	changed       time.Time // when seen was another number last
 	saved         outbox.LSN

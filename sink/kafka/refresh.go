@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
@@ -259,8 +260,17 @@ func (d *Driver) ask(ctx context.Context, request protocol.Message) (protocol.Me
 		}
 		problems = append(problems, fmt.Errorf("%s: %w", address, err))
 	}
-	return nil, errors.Join(problems...)
+	return nil, ofAddresses(problems)
 }
+
+// ofAddresses holds the error of each address that was asked. Its text is one line.
+type ofAddresses []error
+
+func (a ofAddresses) Error() string {
+	return strings.ReplaceAll(errors.Join(a...).Error(), "\n", "; ")
+}
+
+func (a ofAddresses) Unwrap() []error { return a }
 
 // askAnother makes the next control request begin with any broker: the one that answered last may be cut off from the
 // others and tell what was true long ago.
