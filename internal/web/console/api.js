@@ -17,8 +17,8 @@ async function checked(response) {
   throw new Refused(response.status, text);
 }
 
-export async function get(path) {
-  const response = await checked(await fetch(path, { cache: "no-store" }));
+export async function get(path, signal) {
+  const response = await checked(await fetch(path, { cache: "no-store", signal }));
   return response.json();
 }
 

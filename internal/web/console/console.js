@@ -20,8 +20,13 @@ const roles = {
   starting: ["starting", "warn"], standby: ["standby", "quiet"], catch_up: ["catching up", "warn"], active: ["active", "good"], halted: ["halted", "bad"], stopping: ["stopping", "warn"],
 };
 
+const silent = 5000; // ms without a frame after which what is shown is old
+const broken = 10000; // after which the connection is given up, as one to a frozen process is
+
 let page;
 let last;
+let heard = null; // when the last frame came; null while none is expected
+let feeding = new AbortController();
 let points = [];
 const by = (id) => document.getElementById(id);
 
@@ -30,7 +35,7 @@ function open() {
   const name = Object.hasOwn(pages, wanted) ? wanted : "overview";
   if (page && page.leave) page.leave();
   page = pages[name](new URLSearchParams(given));
-  document.title = page.title + " · cdc-relay";
+  title();
   fill(by("main"), page.node);
   for (const link of document.querySelectorAll(".tabs a")) {
     if (link.getAttribute("href") === "#/" + name) link.setAttribute("aria-current", "page");
@@ -38,6 +43,34 @@ function open() {
   }
   if (page.enter) page.enter();
   if (last && page.frame) page.frame(last, points);
+}
+
+const late = () => heard !== null && Date.now() - heard > silent;
+
+function title() {
+  document.title = (late() ? "No answer · " : "") + page.title + " · cdc-relay";
+}
+
+// watch shows that the values are old as soon as they are: a relay that is gone says nothing about it.
+function watch() {
+  const root = document.documentElement;
+  if (!late()) {
+    if (root.dataset.late === undefined) return;
+    delete root.dataset.late;
+    part("silence", null, () => null);
+    title();
+    return;
+  }
+  if (Date.now() - heard > broken) feeding.abort();
+  if (root.dataset.late !== undefined) return;
+  root.dataset.late = "yes";
+  const since = new Date(heard).toLocaleTimeString();
+  write(by("role"), "no answer since " + since);
+  by("role").dataset.tone = "bad";
+  part("silence", heard, () => el("div", { class: "alarm", "data-tone": "bad" }, el("h2", {}, "No answer from the relay since " + since),
+    el("p", {}, "Everything below is from then. The process may have ended or be frozen, or the way to it is cut: events may wait, or another relay may publish them. ",
+      el("strong", {}, "What to do: "), "run ", el("code", {}, "cdc-relay status"), " ", copy("cdc-relay status", "the command"), " on the relay's machine, and look at the process and its log. This page retries by itself.")));
+  title();
 }
 
 function badge(id, n, what) {
@@ -48,6 +81,8 @@ function badge(id, n, what) {
 
 function show(f) {
   last = f;
+  heard = Date.now();
+  watch();
   if (f.point && (!points.length || points[points.length - 1].at < f.point.at)) {
     points.push(f.point);
     if (points.length > kept) points.shift();
@@ -75,7 +110,7 @@ function pill(s) {
 
 // What is wrong, in three parts: each is drawn anew only when it says something else, so that a button stays where it
 // is while a text beside it counts seconds.
-const parts = { halt: "", paused: "", lost: "", others: "" };
+const parts = { silence: "null", halt: "", paused: "", lost: "", others: "" };
 function part(name, said, draw) {
   const text = JSON.stringify(said);
   if (parts[name] === text) return;
@@ -142,13 +177,15 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 async function feedForever() {
   for (let pause = 500; ; pause = Math.min(pause * 2, 5000)) {
     try {
-      points = (await get("/api/v1/history")).points || [];
-      feed("live", "live");
-      await follow("/api/v1/stream", (f) => { pause = 500; feed("live", "live"); show(f); });
+      points = (await get("/api/v1/history", AbortSignal.timeout(broken))).points || [];
+      feeding = new AbortController();
+      await follow("/api/v1/stream", (f) => { pause = 500; feed("live", "live"); show(f); }, feeding.signal);
       feed("waiting", "reconnecting");
     } catch (error) {
       if (error instanceof Refused && error.status === 401) {
         feed("waiting", "needs the token");
+        heard = null;
+        watch();
         forget();
         await ask({ title: "This relay needs its token", action: "Log in", must: true });
         pause = 500;
@@ -194,4 +231,5 @@ addEventListener("unhandledrejection", (event) => toast(String(event.reason), "b
 theme(chosen);
 look();
 open();
+setInterval(watch, 1000);
 feedForever();
