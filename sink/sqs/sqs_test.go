@@ -112,8 +112,8 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	}
 }
 
-// empty says whether the topic's queue has no message, also none that is hidden, as those of an answer that got lost are
-// for half a minute.
+// empty says whether the topic's queue has no message, also none that is hidden, as those of a lost answer are for half
+// a minute.
 func (b *bed) empty(t *testing.T, topic string) bool {
 	t.Helper()
 	answer, err := b.client.GetQueueAttributes(t.Context(), &client.GetQueueAttributesInput{QueueUrl: b.url(topic),
