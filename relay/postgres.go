@@ -46,6 +46,7 @@ type Tables interface {
 	blockers.Tables
 	bootstrap.Tables
 	meter.Tables
+	reconcile.DryTables
 	reconcile.Tables
 	settle.Tables
 	spool.Tables

@@ -66,7 +66,7 @@ func (c *adoptCommand) Run(a *cli.App) error {
 	result := show.Adopted{DryRun: c.DryRun, Restored: c.Restored, AtHome: moved.AtHome, FromSlot: moved.From.Slot,
 		FromSystem: moved.From.SystemID,
 		FromTable:  moved.From.TableOID, Slot: cfg.Postgres.Slot, System: system.ID, Table: moved.TableOID,
-		Parked: moved.Parked, DeadLetters: moved.DeadLetters, Discarded: moved.Discarded}
+		Parked: moved.Parked, Spooled: moved.Spooled, DeadLetters: moved.DeadLetters, Discarded: moved.Discarded}
 	if a.JSON {
 		return a.PrintJSON(result)
 	}

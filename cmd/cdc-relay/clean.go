@@ -12,10 +12,11 @@ import (
 // cleaner deletes what is older than its retention, step by step, until nothing more is due: what a running relay does
 // a little at a time.
 type cleaner struct {
-	store *store.Store
-	batch int           // rows of one transaction, about
-	pause time.Duration // between two transactions
-	tell  func(string)  // is shown how far it is, an empty line at the end
+	store   *store.Store
+	spooled int64         // events
+	batch   int           // rows of one transaction, about
+	pause   time.Duration // between two transactions
+	tell    func(string)  // is shown how far it is, an empty line at the end
 }
 
 // retentions returns the configured retentions.
@@ -26,7 +27,11 @@ func retentions(c config.Config) (outbox, journal, dead time.Duration) {
 // due counts what could be deleted, at most.
 func (c cleaner) due(ctx context.Context, cfg config.Config) (store.Cleanable, error) {
 	outbox, journal, dead := retentions(cfg)
-	return c.store.Cleanable(ctx, outbox, journal, dead)
+	due, err := c.store.Cleanable(ctx, outbox, journal, dead)
+	if c.spooled > 0 {
+		due.Journal, due.Dead = 0, 0
+	}
+	return due, err
 }
 
 // run deletes what is due, which is about as much as due has counted, and returns how much that was, also with an
@@ -38,6 +43,9 @@ func (c cleaner) run(ctx context.Context, cfg config.Config, due store.Cleanable
 	deletes := func() (int, bool, error) { return st.DeleteStep(ctx, outbox, c.batch) }
 	if err := c.all(ctx, "outbox rows", due.Outbox, &done.Outbox, deletes); err != nil {
 		return done, err
+	}
+	if c.spooled > 0 { // they are looked up in journal and dead letters before they are sent
+		return done, nil
 	}
 	prunes := func() (int, bool, error) { return st.Prune(ctx, journal, c.batch) }
 	if err := c.all(ctx, "journal rows", due.Journal, &done.Journal, prunes); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,7 +56,11 @@ func (c *cleanupCommand) Run(a *cli.App) error {
 		return err
 	}
 	defer st.Close()
-	cl := cleaner{store: st, batch: c.Batch, pause: c.Pause, tell: a.Progress()}
+	spooled, err := st.Spooled(ctx)
+	if err != nil {
+		return err
+	}
+	cl := cleaner{store: st, spooled: spooled.Events, batch: c.Batch, pause: c.Pause, tell: a.Progress()}
 	rows, err := cl.due(ctx, cfg)
 	if err != nil {
 		return err
@@ -64,6 +69,10 @@ func (c *cleanupCommand) Run(a *cli.App) error {
 		rows, err = cl.run(ctx, cfg, rows)
 	}
 	result := cleaned{DryRun: c.DryRun, Outbox: rows.Outbox, Journal: rows.Journal, Dead: rows.Dead, Notes: kept(cfg)}
+	if spooled.Events > 0 {
+		result.Notes = append(result.Notes, fmt.Sprintf("%d events are stored in cdc_relay_spool: journal rows and dead letters "+
+			"are kept until they are sent", spooled.Events))
+	}
 	if !a.JSON {
 		result.print(a)
 	} else if printed := a.PrintJSON(result); err == nil {

@@ -103,7 +103,12 @@ type services struct {
 
 func newServices(t *testing.T, topics map[string]int32) services {
 	t.Helper()
-	pg := harness.Postgres(t)
+	return newServicesOn(t, harness.Postgres(t), topics)
+}
+
+// newServicesOn is newServices with a server of the test's own.
+func newServicesOn(t *testing.T, pg *harness.PG, topics map[string]int32) services {
+	t.Helper()
 	broker, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: topics})
 	if err != nil {
 		t.Fatal(err)

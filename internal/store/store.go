@@ -74,6 +74,10 @@ func (s *Store) Locate(ctx context.Context, ids []string, inFlight map[string]Fo
 	if err != nil {
 		return nil, err
 	}
-	record.Locate(found, inFlight, slot)
+	spooled, err := s.Spooled(ctx)
+	if err != nil {
+		return nil, err
+	}
+	record.Locate(found, inFlight, slot, spooled)
 	return found, nil
 }

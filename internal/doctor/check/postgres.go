@@ -216,9 +216,25 @@ func (e *postgresExam) walLimit() error {
 				"; otherwise alert on cdc_slot_retained_wal_bytes"))
 		return nil
 	}
+	budget := e.cfg.WAL.Budget
+	var bytes int64
+	err = e.conn.QueryRow(e.ctx, "SELECT pg_size_bytes(current_setting('max_slot_wal_keep_size'))").Scan(&bytes)
+	if err != nil {
+		return err
+	}
+	if config.ByteSize(bytes) < budgetTimes*budget {
+		e.add(Warn, "max_slot_wal_keep_size", fmt.Sprintf("%s: less than %d times wal.budget (%v): the server may drop the "+
+			"slot before the relay has stored what it keeps", value, budgetTimes, budget),
+			e.setTo(fmt.Sprintf("ALTER SYSTEM SET max_slot_wal_keep_size = '%dMB'; and SELECT pg_reload_conf(); or a smaller "+
+				"wal.budget", budgetTimes*budget>>20), "; or a smaller wal.budget"))
+		return nil
+	}
 	e.add(OK, "max_slot_wal_keep_size", value, "")
 	return nil
 }
+
+// budgetTimes is how many times wal.budget the server keeps at least: it removes WAL at checkpoints only.
+const budgetTimes = 4
 
 // setTo returns the advice to change a setting by SQL, or otherwise for services that
 // don't allow it.

@@ -16,6 +16,7 @@ type DryTables interface {
 	AuditState(ctx context.Context) (store.AuditState, error)
 	UnrecordedIn(ctx context.Context, from, to int64, limit int) ([][]byte, error)
 	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)
+	Spooled(ctx context.Context) (store.SpoolState, error)
 }
 
 // DryReport is the result of a dry run.
@@ -25,6 +26,7 @@ type DryReport struct {
 	Streaming  bool `json:"streaming"`   // a relay holds the slot
 	CatchingUp bool `json:"catching_up"` // and publishes rows from the table before it streams
 	Proved     bool `json:"proved"`      // Missed is proved; else it is not known, and 0
+	Spooled    int  `json:"spooled"`     // events in cdc_relay_spool, which are still to be sent; 0 when Missed is proved
 }
 
 const (
@@ -34,8 +36,9 @@ const (
 
 // DryRun looks at the whole table, as a reconciler does, and publishes nothing. While a relay streams it proves what
 // was missed: it waits, at most for the patience given, until the slot has confirmed the end of WAL after the look, and
-// looks again. It writes nothing but one message into the WAL, so that there is something to be confirmed. Without a
-// relay it can only count: what is not recorded may be still to come.
+// looks again. What is spooled is confirmed and not recorded, so it waits until that is sent, too. It writes nothing but
+// one message into the WAL, so that there is something to be confirmed. Without a relay it can only count: what is not
+// recorded may be still to come.
 func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryReport, error) {
 	var r DryReport
 	state, err := tables.State(ctx)
@@ -55,15 +58,27 @@ func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryR
 		return r, err
 	}
 	r.Streaming = slot.Active
+	spooled, err := tables.Spooled(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.Spooled = int(spooled.Events)
 	if r.CatchingUp = slot.Active && state.Phase != store.Stream; !slot.Active || r.CatchingUp {
 		return r, nil
 	}
 	if len(first) == 0 {
-		r.Proved = true
+		r.Proved, r.Spooled = true, 0
 		return r, nil
 	}
-	if r.Proved, err = awaitConfirmed(ctx, tables, patience); err != nil || !r.Proved {
+	deadline := time.Now().Add(patience)
+	if r.Proved, err = awaitConfirmed(ctx, tables, deadline); err != nil || !r.Proved {
 		return r, err
+	}
+	if r.Spooled, err = awaitSent(ctx, tables, deadline); err != nil {
+		return r, err
+	}
+	if r.Proved = r.Spooled == 0; !r.Proved {
+		return r, nil
 	}
 	second, err := unrecordedIDs(ctx, tables)
 	for id := range second {
@@ -98,7 +113,7 @@ func unrecordedIDs(ctx context.Context, tables DryTables) (map[string]bool, erro
 }
 
 // awaitConfirmed waits until everything that is committed now is recorded, if the stream delivers it at all.
-func awaitConfirmed(ctx context.Context, tables DryTables, patience time.Duration) (bool, error) {
+func awaitConfirmed(ctx context.Context, tables DryTables, deadline time.Time) (bool, error) {
 	if _, err := tables.EmitToken(ctx, TokenPrefix, "audit"); err != nil {
 		return false, err
 	}
@@ -107,18 +122,40 @@ func awaitConfirmed(ctx context.Context, tables DryTables, patience time.Duratio
 		return false, err
 	}
 	end := slot.WALEnd
-	for deadline := time.Now().Add(patience); slot.Confirmed < end; {
+	for slot.Confirmed < end {
 		if time.Now().After(deadline) {
 			return false, nil
 		}
-		select {
-		case <-time.After(auditLook):
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
+		if err := rest(ctx); err != nil {
+			return false, err
 		}
 		if slot, err = tables.Slot(ctx); err != nil {
 			return false, err
 		}
 	}
 	return true, nil
+}
+
+// awaitSent waits until what is spooled now is sent, and tells how many events are not. Rows are numbered in order.
+func awaitSent(ctx context.Context, tables DryTables, deadline time.Time) (left int, err error) {
+	now, err := tables.Spooled(ctx)
+	for last := now.Last; err == nil && !now.Empty() && now.First <= last; now, err = tables.Spooled(ctx) {
+		if time.Now().After(deadline) {
+			return max(1, int(now.Events)), nil
+		}
+		if err := rest(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return 0, err
+}
+
+// rest is the pause between two looks.
+func rest(ctx context.Context) error {
+	select {
+	case <-time.After(auditLook):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

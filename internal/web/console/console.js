@@ -128,7 +128,7 @@ function alarms(s) {
     el("p", {}, el("strong", {}, "At risk: "), s.halt.risk, " ", copy(s.halt.reason + "\nAt risk: " + s.halt.risk + "\nWhat to do: " + s.halt.remedy, "the halt")),
     el("p", {}, el("strong", {}, "What to do: "), s.halt.remedy, " ", el("a", { href: s.halt.runbook }, "Runbook"))));
   part("paused", s.paused, () => s.paused && box("warn", el("h2", {}, "Paused by " + s.paused.by),
-    el("p", {}, "Since " + clock(s.paused.since) + (s.paused.note ? ": " + s.paused.note : "") + ". The relay consumes nothing; Postgres keeps its WAL. ", runbook("paused", "pause")),
+    el("p", {}, "Since " + clock(s.paused.since) + (s.paused.note ? ": " + s.paused.note : "") + ". The relay consumes nothing; Postgres keeps its WAL: up to wal.budget, or all of it if that is 0. ", runbook("paused", "pause")),
     el("div", { class: "actions" }, el("button", { type: "button", id: "resume", "data-key": "resume", onclick: resume }, "Resume…"))));
   part("lost", s.alarms || [], () => (s.alarms || []).map((a) => {
     const repair = a.repair ? ["run ", el("code", {}, a.repair), " ", copy(a.repair, "the repair"), ": it names every event that the topic has lost, and publishes those again. Then "] : [];

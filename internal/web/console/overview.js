@@ -48,7 +48,7 @@ async function pause() {
   let asked;
   const done = await ask({
     title: "Pause the relay?", action: "Pause", note: true,
-    text: "It stays paused, even across restarts, until someone resumes it. Events already read are sent, parked events are retried, and Postgres keeps its WAL.",
+    text: "It stays paused, even across restarts, until someone resumes it. Events already read are sent, parked events are retried, and Postgres keeps its WAL: up to wal.budget, or all of it if that is 0.",
     more: [command("cdc-relay pause", "the command that does the same")],
     run: async (note) => { asked = await post("/api/v1/pause", { note }); },
   });
@@ -150,7 +150,8 @@ export function overview() {
       const w = f.slot;
       broker.node.title = s.broker;
       slot.show(w ? bytes(w.retained_wal_bytes) : "–", w && (w.wal_status === "unreserved" || w.wal_status === "lost") ? "bad" : w && w.wal_status === "extended" ? "warn" : "quiet",
-        !w ? "not known to this process" : w.safe_wal_bytes === null ? "no limit is set" : bytes(w.safe_wal_bytes) + " until the limit");
+        (!w ? "not known to this process" : w.safe_wal_bytes === null ? "no limit is set" : bytes(w.safe_wal_bytes) + " until the limit") +
+        (s.spooled_events > 0 ? "; " + count(s.spooled_events) + " events are spooled" : ""));
       for (const plot of plots) plot.show(points);
       showTopics(f.topics || [], f.other_topics);
       node.querySelector(".pipeline").setAttribute("aria-label", "The pipeline: up for " + span((Date.now() - new Date(s.started_at)) / 1000));

@@ -16,6 +16,7 @@ type Adopted struct {
 	System      string `json:"system_id"`
 	Table       uint32 `json:"table_oid"`
 	Parked      int64  `json:"parked"`
+	Spooled     int64  `json:"spooled"`
 	DeadLetters int64  `json:"dead_letters"`
 	Discarded   int64  `json:"discarded"`
 }
@@ -48,6 +49,9 @@ func (r Adopted) Print(a *cli.App) {
 	}
 	cli.Fprintf(a.Out, "  the journal, %d parked events, %d open dead letters, %d discarded ones\n",
 		r.Parked, r.DeadLetters, r.Discarded)
+	if r.Spooled > 0 {
+		cli.Fprintf(a.Out, "  %d spooled events, which the next start sends before it reads the table\n", r.Spooled)
+	}
 	if !r.DryRun {
 		cli.Fprintln(a.Out, "next: cdc-relay run; it reads the topics back, publishes what is not recorded, then streams")
 	}

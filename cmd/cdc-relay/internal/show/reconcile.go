@@ -20,12 +20,18 @@ func DryReconcile(a *cli.App, r relay.DryReport) {
 	case r.CatchingUp:
 		cli.Fprintln(a.Out, missed+
 			"unknown: the relay publishes rows from the table before it streams; ask again when it does (cdc-relay status)")
+	case r.Streaming && r.Spooled > 0:
+		cli.Fprintf(a.Out, missed+"unknown: %d events are stored in cdc_relay_spool until they can be sent (see cdc-relay "+
+			"status); wait longer with --wait\n", r.Spooled)
 	case r.Streaming:
 		cli.Fprintln(a.Out, missed+
 			"unknown: the relay has not recorded in time what was committed (see cdc-relay status); wait longer with --wait")
 	default:
 		cli.Fprintln(a.Out, missed+
 			"unknown: no relay is streaming, and the slot may still hold these rows; start one, or run without --dry-run")
+		if r.Spooled > 0 {
+			cli.Fprintf(a.Out, "spooled     %d events are stored in cdc_relay_spool; the next relay sends them first\n", r.Spooled)
+		}
 	}
 }
 

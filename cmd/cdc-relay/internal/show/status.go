@@ -97,6 +97,9 @@ func printFlow(st relay.Status, line func(name, format string, args ...any)) {
 		line("oldest", "the oldest event that is not published, parked ones included, is %s old",
 			seconds(*st.OldestPending))
 	}
+	if st.Spooled != nil && *st.Spooled > 0 {
+		line("spooled", "%s events, stored in cdc_relay_spool until they can be sent", cli.Whole(*st.Spooled))
+	}
 	printMarks(st, line)
 	line("events", "%d received, %d settled", st.Received, st.Settled)
 	line("parked keys", "%s, with %s events", cli.Figure(st.ParkedKeys, cli.Whole), cli.Figure(st.ParkedEvents, cli.Whole))

@@ -36,6 +36,9 @@ func Verdict(a *cli.App, v *audit.Verdict) {
 	count("out of order", v.OutOfOrder, cli.Yellow, "per key, in the table's order")
 	count("misplaced", v.Misplaced, cli.Yellow, "in a topic, but not where the journal has them")
 	count("parked", v.Parked, cli.Yellow, "wait for a retry")
+	if v.Spooled > 0 {
+		count("spooled", int(v.Spooled), cli.Yellow, "stored in cdc_relay_spool until they can be sent")
+	}
 	count("dead", v.Dead, cli.Yellow, "dead letters")
 	count("not judged", v.Unjudged, cli.Faint, "published without a journal row: before the first start, or pruned")
 	count("expired", v.Expired, cli.Faint, "removed by the topic's retention or compaction")

@@ -31,7 +31,9 @@ type Verdict struct {
 	Different  int `json:"different"` // value, key or topic
 	Misplaced  int `json:"misplaced"` // in a topic, but not where the journal has them
 	Parked     int `json:"parked"`
-	Dead       int `json:"dead"`
+	// stored in cdc_relay_spool until they can be sent, when the table was read; those of rows are pending
+	Spooled int64 `json:"spooled"`
+	Dead    int   `json:"dead"`
 	// published without a known place: before the first start, or pruned from the journal
 	Unjudged    int                         `json:"unjudged"`
 	Expired     int                         `json:"expired"` // removed by the topic's retention or compaction
@@ -85,6 +87,9 @@ func Run(ctx context.Context, cfg config.Config, st *store.Store, o Options) (v 
 		return nil, err
 	}
 	t := &truth{auditor: auditor, reader: reader, tell: o.Tell}
+	if t.spooled, err = st.Spooled(ctx); err != nil {
+		return nil, err
+	}
 	if err := t.read(ctx, cfg, st, o.Rows); err != nil {
 		return nil, err
 	}
@@ -97,6 +102,11 @@ func Run(ctx context.Context, cfg config.Config, st *store.Store, o Options) (v 
 		return nil, err
 	}
 	v = verdictOn(found, append(reader.said(), unseen(cfg)...))
+	if v.Spooled = t.spooled.Events; v.Spooled > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("%d events, the oldest from %s, were stored in cdc_relay_spool when the table was "+
+			"read: they are sent when that is possible (cdc-relay status). Pending rows may be among them: verify again when "+
+			"none is left", v.Spooled, t.spooled.Oldest.UTC().Format(time.RFC3339)))
+	}
 	if o.Repair == nil || v.Lost == 0 {
 		return v, nil
 	}

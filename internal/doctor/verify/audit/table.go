@@ -20,6 +20,7 @@ type truth struct {
 	reader  *topicReader // learns which topics there are
 	tell    func(string)
 	rows    int
+	spooled store.SpoolState
 	pending pending
 }
 

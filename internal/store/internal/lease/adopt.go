@@ -98,8 +98,9 @@ func (s *Lease) adopt(ctx context.Context, tx pgx.Tx, home record.Home, a *recor
 		return err
 	}
 	err = tx.QueryRow(ctx, s.db.Names.SQL(`SELECT (SELECT count(*) FROM {parked} WHERE source = $1),
- count(*) FILTER (WHERE discarded_at IS NULL AND replayed_at IS NULL), count(*) FILTER (WHERE discarded_at IS NOT NULL)
-FROM {dlq} WHERE source = $1`), a.From.Source).Scan(&a.Parked, &a.DeadLetters, &a.Discarded)
+ count(*) FILTER (WHERE discarded_at IS NULL AND replayed_at IS NULL), count(*) FILTER (WHERE discarded_at IS NOT NULL),
+ (SELECT coalesce(sum(events), 0) FROM {spool} WHERE source = $1)
+FROM {dlq} WHERE source = $1`), a.From.Source).Scan(&a.Parked, &a.DeadLetters, &a.Discarded, &a.Spooled)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/db"
@@ -33,13 +34,18 @@ func (s *Queue) OpenSpool(ctx context.Context) (st record.SpoolState, err error)
 	return st, nil
 }
 
-// Spooled tells what is spooled.
+// Spooled tells what is spooled: nothing before the slot's first session, nor in tables of a version without a spool.
 func (s *Queue) Spooled(ctx context.Context) (st record.SpoolState, err error) {
-	if _, _, err = s.db.TableAndSource(ctx); err == nil {
-		err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) (err error) {
-			st, err = s.spooled(ctx, tx)
-			return err
-		})
+	state, err := s.db.State(ctx)
+	if err != nil || state == nil {
+		return st, err
+	}
+	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) (err error) {
+		st, err = s.spooled(ctx, tx)
+		return err
+	})
+	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42P01" { // undefined_table
+		return st, nil
 	}
 	if err != nil {
 		return st, fmt.Errorf("read the spool: %w", err)

@@ -28,7 +28,7 @@ type Adoption struct {
 	TableOID uint32 // the table that the memory belongs to from now on
 	AtHome   bool   // it belongs to this slot, server and table already: nothing was changed
 
-	Parked, DeadLetters, Discarded int64
+	Parked, Spooled, DeadLetters, Discarded int64
 }
 
 // AdoptError says why no memory was adopted, and what a person has to decide or do first.

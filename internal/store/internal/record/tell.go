@@ -6,7 +6,7 @@ import (
 )
 
 // Locate adds what a running relay has in flight, which no one else knows, and puts all into words.
-func Locate(found []Found, inFlight map[string]FoundInTransit, slot SlotStatus) {
+func Locate(found []Found, inFlight map[string]FoundInTransit, slot SlotStatus, spooled SpoolState) {
 	for i := range found {
 		f := &found[i]
 		if transit, there := inFlight[f.ID]; there {
@@ -16,7 +16,18 @@ func Locate(found []Found, inFlight map[string]FoundInTransit, slot SlotStatus) 
 			}
 		}
 		f.Tell(slot)
+		f.perhapsSpooled(spooled)
 	}
+}
+
+// perhapsSpooled adds that the event may be spooled: what is there has no index of ids.
+func (f *Found) perhapsSpooled(spooled SpoolState) {
+	if spooled.Empty() || f.State != FoundWaiting && f.State != FoundNothing {
+		return
+	}
+	f.Says += fmt.Sprintf(" %d events, the oldest from %s, are stored in cdc_relay_spool until they can be sent; it may be "+
+		"one of them, also if its row was deleted.", spooled.Events, at(spooled.Oldest))
+	f.Do = "Fix what keeps events from being sent: cdc-relay status names it. The relay then sends them in order."
 }
 
 // Tell describes where the event is and what to do about it. The slot is the relay's, as this server reports it.
