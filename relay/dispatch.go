@@ -105,20 +105,28 @@ func (s *session) dispatch(ctx context.Context, stop <-chan struct{}) error {
 		out = s.apply(steps, stop, out[:0])
 		batch.Recycle(s.large)
 		pulse.Waits() // for room in the window; see submitting
-		if err := s.send(ctx, out); err != nil {
+		if err := s.sent(ctx, out, refused); err != nil {
 			return err
-		}
-		if s.passing {
-			s.passing = false
-			s.redelivered()
-		}
-		if refused = cmp.Or(s.retyped, refused); refused != nil {
-			s.settleBefore(ctx)
-			return refused
 		}
 		clear(steps)
 		clear(out)
 	}
+}
+
+// sent sends what a batch has brought before the message that was refused, nil for none.
+func (s *session) sent(ctx context.Context, out []*settle.Delivery, refused error) error {
+	if err := s.send(ctx, out); err != nil {
+		return err
+	}
+	if s.passing {
+		s.passing = false
+		s.redelivered()
+	}
+	if refused = cmp.Or(s.retyped, refused); refused != nil {
+		s.settleBefore(ctx)
+		return refused
+	}
+	return nil
 }
 
 // refusedPatience bounds the wait of a halt for the events sent before it.

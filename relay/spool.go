@@ -23,7 +23,7 @@ import (
 
 // openSpool begins to store the stream if that was asked for, or if something is spooled. The token is written before,
 // so that what comes after it is not looked up. While the table comes first, only what is spooled already is read.
-func (s *session) openSpool(ctx, working context.Context) error {
+func (s *session) openSpool(ctx, working context.Context, table store.Outbox) error {
 	state, err := s.r.store.OpenSpool(ctx)
 	if err != nil {
 		return err
@@ -35,6 +35,7 @@ func (s *session) openSpool(ctx, working context.Context) error {
 	}
 	o := spool.Options{
 		Tables: s.r.store, Logger: s.r.log, State: state, Era: s.state.Era,
+		Outbox: table.OIDs, Root: table.OID,
 		Decoder: decoder.New(s.decoding), Prefix: tokenPrefix, Stored: s.ledger.Keepalive,
 		Flows: s.flows, Heed: s.heed, Fail: func(err error) { s.fail(spoolBroken(err)) },
 	}
@@ -144,9 +145,10 @@ func spoolBroken(err error) error {
 			"start then publishes, marked as late, those of their events whose rows are still in the outbox"}
 }
 
-// flows reports whether what is handed to the sink now is sent soon.
+// flows reports whether what is handed to the sink now is sent soon. The dispatcher does not wait for more while it is
+// paused, for a broker, a registry or room in the window.
 func (s *session) flows() bool {
-	if paused, _ := s.r.pausing.State(); paused != nil || s.term.settler.BreakerClosed() != nil {
+	if !s.takes.Load() {
 		return false
 	}
 	received, some := s.term.inflight.Oldest(nil)

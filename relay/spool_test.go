@@ -26,6 +26,7 @@ func spooling(t *testing.T) (b *bed, back func()) {
 	b.broker.Close()
 	b.c.WAL.Budget = 1 << 20
 	b.c.Postgres.WALSenderTimeout = config.Duration(4 * time.Second)
+	b.c.Postgres.StatusInterval = config.Duration(200 * time.Millisecond)
 	b.c.ShutdownGrace = config.Duration(50 * time.Millisecond)
 	return b, func() {
 		var err error
@@ -110,10 +111,86 @@ func TestPauseIsSpooled(t *testing.T) {
 	position := b.here()
 	b.waitSpooled(2000)
 	b.waitConfirmedPast(position)
+	dry, err := relay.AuditDry(t.Context(), b.asker(), 3*time.Second)
+	if want := (relay.DryReport{Unrecorded: 2000, Streaming: true, Spooled: 2000}); err != nil || dry != want {
+		t.Errorf("a dry look in a pause: got %+v, %v, want %+v", dry, err, want)
+	}
 	if got := b.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); got != "10" {
 		t.Errorf("journaled in a pause: got %s events, want the 10 from before it", got)
 	}
 	b.waitExecuted(b.ask(store.RequestResume, store.Filter{}))
+	b.waitRecorded(2010)
+	b.waitQuery("rows of the spool", "SELECT count(*) FROM cdc_relay_spool", "0")
+	mustStop(t, stop)
+	b.wantNumbers("outbox.event.order", 2010)
+}
+
+// A process is killed in an outage before anything is spooled; the next one has topics to read back, for which it
+// waits. Break it catches: a spool that is left as if events flowed, because none is in flight.
+func TestStartInAnOutageIsSpooled(t *testing.T) {
+	t.Parallel()
+	b, back := spooling(t)
+	back()
+	budget := b.c.WAL.Budget
+	b.c.WAL.Budget = 0
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 10, 3))
+	b.waitRecorded(10)
+	b.broker.Close()
+	b.pg.Exec(t, many(11, 10, 3))
+	b.waitReceived(r, 20)
+	mustRunOut(t, stop)
+	b.waitFree()
+
+	b.c.WAL.Budget = budget
+	b.pg.Exec(t, filled(21, 2000, 3))
+	r, stop = b.start()
+	for from := 2021; from < 2621; from += 200 { // what is committed while it is spooled, too
+		position := b.here()
+		b.waitConfirmedPast(position)
+		b.pg.Exec(t, filled(from, 200, 3))
+	}
+	b.waitQuery("spooled events", "SELECT sum(events) >= 2600 FROM cdc_relay_spool", "true")
+	if n := metric(t, r, "cdc_stream_restarts_total", "reason=spool"); n != 1 {
+		t.Errorf("sessions that ended so that the next one spools: got %v, want 1", n)
+	}
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The records of a relay are adopted for a table that was made again, while events are spooled whose rows the new table
+// does not have. Break it catches: these events taken for another table's.
+func TestSpoolOfAnAdoptedTableIsSent(t *testing.T) {
+	t.Parallel()
+	b, back := spooling(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, filled(1, 2000, 3))
+	b.waitSpooled(2000)
+	mustRunOut(t, stop)
+	b.waitFree()
+	b.pg.Exec(t, "ALTER TABLE outbox_events RENAME TO former; CREATE TABLE outbox_events (LIKE former INCLUDING ALL); "+
+		"ALTER PUBLICATION "+b.c.Postgres.Publication+" SET TABLE outbox_events")
+	b.dropSlot()
+	s := b.asker()
+	state, err := s.State(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dry := range []bool{true, false} {
+		moved, err := s.Adopt(t.Context(), store.Home{SystemID: state.SystemID, Timeline: state.Timeline, Dry: dry})
+		if err != nil || moved.Spooled != 2000 {
+			t.Fatalf("adopt: got %d spooled events, %v; want 2000", moved.Spooled, err)
+		}
+	}
+	back()
+	b.c.ShutdownGrace = config.Duration(time.Minute)
+	r, stop = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitRecorded(2000)
+	b.pg.Exec(t, many(2001, 10, 3))
 	b.waitRecorded(2010)
 	b.waitQuery("rows of the spool", "SELECT count(*) FROM cdc_relay_spool", "0")
 	mustStop(t, stop)

@@ -36,7 +36,7 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.setClock(ctx); err != nil {
 		return err
 	}
-	if err := s.openSpool(ctx, working); err != nil { // before anything waits for a broker
+	if err := s.openSpool(ctx, working, table); err != nil { // before anything waits for a broker
 		return err
 	}
 	if err := s.term.settler.LoadBreaker(ctx); err != nil {

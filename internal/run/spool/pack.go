@@ -137,6 +137,26 @@ func (p *packer) take() []filling {
 	return []filling{f}
 }
 
+// rename has the messages name the outbox as it is now: it may have been another table when they were stored, whose
+// records were adopted since. The intake keeps only what is the outbox's.
+func rename(messages [][]byte, outbox []uint32, root uint32) error {
+	for _, m := range messages {
+		if len(m) == 0 {
+			return errors.New("a message is empty")
+		}
+		if m[0] != 'R' && m[0] != 'I' {
+			continue
+		}
+		if len(m) < 5 {
+			return fmt.Errorf("a message %q has %d bytes", m[0], len(m))
+		}
+		if !slices.Contains(outbox, binary.BigEndian.Uint32(m[1:])) {
+			binary.BigEndian.PutUint32(m[1:], root)
+		}
+	}
+	return nil
+}
+
 // codec compresses and decompresses rows. One goroutine compresses, one decompresses: a session has its own, since what
 // the encoder allocates is only needed while something is spooled.
 type codec struct {

@@ -13,8 +13,8 @@ import (
 // batchBytes is about how much is handed out at once.
 const batchBytes = 64 << 10
 
-// read hands out what is stored, in order, until there is no more and the intake has ended. Only then it closes Batches:
-// if the context ends first, who takes them sees that.
+// read hands out what is stored, in order, until there is no more and the intake has ended. Only then it closes
+// Batches: if the context ends first, who takes them sees that.
 func (s *Spool) read(ctx context.Context) {
 	after := max(s.o.State.First, 1) - 1
 	for {
@@ -78,6 +78,9 @@ func (s *Spool) awaitMore(ctx context.Context) bool {
 // hand hands a row out.
 func (s *Spool) hand(ctx context.Context, r *store.Spooled) bool {
 	messages, err := s.codec.unpack(r.Data)
+	if err == nil {
+		err = rename(messages, s.o.Outbox, s.o.Root)
+	}
 	if err != nil {
 		s.o.Fail(fmt.Errorf("row %d of cdc_relay_spool cannot be read: %w", r.Number, err))
 		return false

@@ -49,6 +49,9 @@ type Options struct {
 	State  store.SpoolState // of OpenSpool, in this session
 	Era    int64            // of the session's positions
 
+	Outbox []uint32 // OIDs of the table and its partitions
+	Root   uint32   // of the table
+
 	// Of the intake. A nil Stream is not read: what is spooled is handed out, and no more comes.
 	Stream  <-chan *replication.Batch
 	Decoder *decoder.Decoder // its own
