@@ -45,7 +45,7 @@ var promised = []string{
 	"MQDeadLetters", "OutboxAlarmOpen", "OutboxBacklog",
 	"OutboxDeadLettersGrowing", "OutboxDeadLettersOpen", "OutboxDispatchSlow", "OutboxKeysParked", "OutboxMirrorBehind",
 	"OutboxNothingPublished", "OutboxOldestPending", "OutboxPending", "OutboxPermanentFailures", "OutboxPublishLatency",
-	"OutboxReconcileOverdue",
+	"OutboxReconcileOverdue", "OutboxSpooled",
 }
 
 // Breaks it catches: a rule that Prometheus refuses, that fires when it should not or stays silent (seen to fail with
