@@ -273,9 +273,6 @@ func companionsOf(key string) []Setting {
 // Breaks it catches: a key that one of the sources cannot set, or that lands in another field.
 func TestEveryKeyIsSetByFileEnvironmentAndFlag(t *testing.T) {
 	for _, k := range availableKeys() {
-		if k.Name == "wal.budget" {
-			continue // refused so far, unless it is 0
-		}
 		value := another(t, k)
 		inputs := map[string]Input{
 			"file":        {File: "relay.yaml", Text: []byte(yamlFor(k.Name, value))},

@@ -52,10 +52,6 @@ func Load(in Input) (Config, error) {
 	l.environment(environ, in.OwnEnv)
 	l.flags(in.Flags)
 	cfg := l.assign(in.Required)
-	if cfg.WAL.Budget > 0 { // verify, find and reconcile --dry-run do not know of spooled events yet
-		l.problems = append(l.problems, Problem{Key: "wal.budget", What: "found " + cfg.WAL.Budget.String() +
-			", and this version cannot do that yet", Allowed: "0"})
-	}
 	if len(l.problems) > 0 {
 		return Config{}, l.problems
 	}
