@@ -70,8 +70,8 @@ func (c *cleanupCommand) Run(a *cli.App) error {
 	}
 	result := cleaned{DryRun: c.DryRun, Outbox: rows.Outbox, Journal: rows.Journal, Dead: rows.Dead, Notes: kept(cfg)}
 	if spooled.Events > 0 {
-		result.Notes = append(result.Notes, fmt.Sprintf("%d events are stored in cdc_relay_spool: journal rows and dead letters "+
-			"are kept until they are sent", spooled.Events))
+		result.Notes = append(result.Notes, fmt.Sprintf("%d events are stored in cdc_relay_spool: journal rows and "+
+			"dead letters are kept until they are sent", spooled.Events))
 	}
 	if !a.JSON {
 		result.print(a)

@@ -36,9 +36,9 @@ const (
 
 // DryRun looks at the whole table, as a reconciler does, and publishes nothing. While a relay streams it proves what
 // was missed: it waits, at most for the patience given, until the slot has confirmed the end of WAL after the look, and
-// looks again. What is spooled is confirmed and not recorded, so it waits until that is sent, too. It writes nothing but
-// one message into the WAL, so that there is something to be confirmed. Without a relay it can only count: what is not
-// recorded may be still to come.
+// looks again. What is spooled is confirmed and not recorded, so it waits until that is sent, too. It writes nothing
+// but one message into the WAL, so that there is something to be confirmed. Without a relay it can only count: what is
+// not recorded may be still to come.
 func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryReport, error) {
 	var r DryReport
 	state, err := tables.State(ctx)

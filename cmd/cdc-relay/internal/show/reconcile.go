@@ -30,7 +30,8 @@ func DryReconcile(a *cli.App, r relay.DryReport) {
 		cli.Fprintln(a.Out, missed+
 			"unknown: no relay is streaming, and the slot may still hold these rows; start one, or run without --dry-run")
 		if r.Spooled > 0 {
-			cli.Fprintf(a.Out, "spooled     %d events are stored in cdc_relay_spool; the next relay sends them first\n", r.Spooled)
+			cli.Fprintf(a.Out, "spooled     %d events are stored in cdc_relay_spool; the next relay sends them first\n",
+				r.Spooled)
 		}
 	}
 }

@@ -25,8 +25,8 @@ func (f *Found) perhapsSpooled(spooled SpoolState) {
 	if spooled.Empty() || f.State != FoundWaiting && f.State != FoundNothing {
 		return
 	}
-	f.Says += fmt.Sprintf(" %d events, the oldest from %s, are stored in cdc_relay_spool until they can be sent; it may be "+
-		"one of them, also if its row was deleted.", spooled.Events, at(spooled.Oldest))
+	f.Says += fmt.Sprintf(" %d events, the oldest from %s, are stored in cdc_relay_spool until they can be sent; it may "+
+		"be one of them, also if its row was deleted.", spooled.Events, at(spooled.Oldest))
 	f.Do = "Fix what keeps events from being sent: cdc-relay status names it. The relay then sends them in order."
 }
 
