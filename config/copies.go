@@ -28,7 +28,7 @@ func copyTopics() rule {
 				return ""
 			}
 		}
-		return "nothing in it tells copies from events"
+		return "nothing in it distinguishes copies from events"
 	}}
 }
 

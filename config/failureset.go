@@ -36,7 +36,7 @@ func failureSet() rule {
 		}
 		for _, v := range inBraces.FindAllString(quoted.ReplaceAllString(set, ""), -1) {
 			if !slices.Contains(failureValues, v) {
-				problems = append(problems, fmt.Sprintf("there is no value %s; there are %s", v, strings.Join(failureValues, ", ")))
+				problems = append(problems, fmt.Sprintf("no value %s; known: %s", v, strings.Join(failureValues, ", ")))
 			}
 		}
 		return strings.Join(problems, "; ")

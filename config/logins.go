@@ -228,7 +228,7 @@ func tokenParameters() rule {
 	return typed("names with values, such as {audience: kafka}", func(v map[string]string) string {
 		for _, name := range slices.Sorted(maps.Keys(v)) {
 			if otherParameter.MatchString(name) {
-				return name + " has a key of its own, or is a secret, which a program of kafka.sasl.token_command can send"
+				return name + " has its own key, or is a secret that a program of kafka.sasl.token_command can send"
 			}
 		}
 		return ""

@@ -45,7 +45,7 @@ func TestRules(t *testing.T) {
 			because: "mark, keep, delete"},
 		{key: "outbox.dead_set", allowed: []string{"", "status = 'FAILED', e = {last_error}, n = {attempts}",
 			"a = {error_class}", "a = '{}', b = 'x''{y}'"}, refused: []string{"e = {error}", "e = {last_error} || {last}"},
-			because: "there are {last_error}, {attempts}, {error_class}"},
+			because: "known: {last_error}, {attempts}, {error_class}"},
 		{key: "outbox.retry_set", allowed: []string{"n = {attempts}"}, refused: []string{"e = '{last_error}'",
 			`"{attempts}" = 1, n = 1`}, because: "stands in quotes"},
 		{key: "outbox.time_zone", allowed: []string{"", "America/Lima", "UTC"}, refused: []string{"Lima", "-05", "Local"}},

@@ -181,7 +181,7 @@ func (c Config) complete(connections int) (Config, error) {
 		need(wait > 0, fmt.Sprintf("Retry.Schedule has a wait of %v", wait))
 	}
 	need(connections >= 2,
-		fmt.Sprintf("the pool has %d connection, want at least 2: a worker's and one beside it", connections))
+		fmt.Sprintf("the pool has %d connection, want at least 2: one for a worker and one more", connections))
 	need(c.Workers >= 0 && c.Workers < max(connections, 1),
 		fmt.Sprintf("Workers is %d, want at most one less than the pool's %d connections", c.Workers, connections))
 	need(c.InstanceID == "" || !c.ConsumerProtocol, "InstanceID and ConsumerProtocol exclude each other")

@@ -63,7 +63,7 @@ func (s *session) guard(r *run, job lanes.Job, tasks []*task) (*guard, []lanes.V
 // died is an event that has ended its process.
 func died(e ledger.Entry) ledger.Entry {
 	e.Attempts, e.Class = e.Attempts+1, classProcess
-	e.Error = errors.New("the process has died each time that this event was handled").Error()
+	e.Error = errors.New("the process died each time this event was handled").Error()
 	return e
 }
 

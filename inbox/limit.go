@@ -34,7 +34,7 @@ func (c *Consumer) Limit(eventType string, n int) {
 func (c *Consumer) checkLimits() {
 	for _, eventType := range slices.Sorted(maps.Keys(c.limits)) {
 		if c.handlers[eventType] == nil {
-			c.problems = append(c.problems, fmt.Errorf("inbox: there is a limit for type %q and no handler", eventType))
+			c.problems = append(c.problems, fmt.Errorf("inbox: limit for type %q without a handler", eventType))
 		}
 	}
 }

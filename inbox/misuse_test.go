@@ -60,15 +60,15 @@ func TestMisuseIsRefused(t *testing.T) {
 	}
 	handle := func(context.Context, pgx.Tx, Event[string]) error { return nil }
 	for want, register := range map[string]func(*Consumer){
-		"no handler":      func(*Consumer) {},
-		"is nil":          func(c *Consumer) { On[string](c, "OrderPlaced", nil) },
-		"empty type":      func(c *Consumer) { On(c, "", handle) },
-		"two handlers":    func(c *Consumer) { On(c, "OrderPlaced", handle); On(c, "OrderPlaced", handle) },
-		`type "A" is nil`: func(c *Consumer) { OnBatch[string](c, "A", nil) },
-		"wrapper is nil":  func(c *Consumer) { On(c, "A", handle); c.Use(nil) },
-		"want at least 1": func(c *Consumer) { On(c, "A", handle); c.Limit("A", 0) },
-		"two limits":      func(c *Consumer) { On(c, "A", handle); c.Limit("A", 1); c.Limit("A", 2) },
-		"and no handler":  func(c *Consumer) { On(c, "A", handle); c.Limit("B", 1) },
+		"no handler":        func(*Consumer) {},
+		"is nil":            func(c *Consumer) { On[string](c, "OrderPlaced", nil) },
+		"empty type":        func(c *Consumer) { On(c, "", handle) },
+		"two handlers":      func(c *Consumer) { On(c, "OrderPlaced", handle); On(c, "OrderPlaced", handle) },
+		`type "A" is nil`:   func(c *Consumer) { OnBatch[string](c, "A", nil) },
+		"wrapper is nil":    func(c *Consumer) { On(c, "A", handle); c.Use(nil) },
+		"want at least 1":   func(c *Consumer) { On(c, "A", handle); c.Limit("A", 0) },
+		"two limits":        func(c *Consumer) { On(c, "A", handle); c.Limit("A", 1); c.Limit("A", 2) },
+		"without a handler": func(c *Consumer) { On(c, "A", handle); c.Limit("B", 1) },
 	} {
 		c, err := New(pool, config)
 		if err != nil {

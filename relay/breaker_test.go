@@ -42,7 +42,7 @@ func TestFloodOfDeadLettersHaltsUntilResumed(t *testing.T) {
 	b.waitRecorded(100)
 	b.flood(60)
 	position := b.here()
-	b.waitHalt(r, relay.HaltFlood, "10 of ", "INVALID_HEADERS", "cdc-relay resume", "nothing more dies")
+	b.waitHalt(r, relay.HaltFlood, "10 of ", "INVALID_HEADERS", "cdc-relay resume", "no more events become dead letters")
 	b.pg.Exec(t, many(101, 50, 7))
 	b.staysDead(10)
 	b.wantUnconfirmed(position)

@@ -61,7 +61,7 @@ func (t *term) compareEnds(ctx context.Context, driver sink.Ender, tail store.To
 func (r *Relay) raiseBehind(b frontier.Behind) {
 	text := fmt.Sprintf("the topic's partition ends at offset %d and was journaled up to %d: the topic was deleted and "+
 		"created again while no relay ran, the broker's data was replaced, or it lost records. They are in the journal as "+
-		"published and will not be sent again; cdc-relay verify tells which, and verify --repair publishes those whose rows "+
+		"published and will not be sent again; cdc-relay verify names them, and verify --repair publishes those whose rows "+
 		"are still in the table", b.Is, b.Was)
 	r.alarms.Raise(sink.Alarm{Kind: sink.AlarmOffsetsWentBack, Topic: b.Topic, Partition: b.Partition, Text: text})
 	r.log.Error().Str("kind", sink.AlarmOffsetsWentBack).Str("topic", b.Topic).Int32("partition", b.Partition).Msg(text)

@@ -99,7 +99,7 @@ func TestRepairedColumnHaltsWhenAPersonDecides(t *testing.T) {
 			return ""
 		})
 	}
-	says("there is no column") // by the look at the table
+	says("no column") // by the look at the table
 	b.pg.Exec(t, "ALTER TABLE outbox_events RENAME body TO payload")
 	says("publishes no column") // by the stream
 	b.wantUnconfirmed(position)

@@ -252,7 +252,7 @@ func TestRequestsWaitForARelay(t *testing.T) {
 			t.Errorf("request: got %+v, want one done", got)
 		}
 	}
-	if got := b.waitExecuted(unknown); !strings.Contains(got.Error, "knows no such request") {
+	if got := b.waitExecuted(unknown); !strings.Contains(got.Error, "does not support the request") {
 		t.Errorf("a request of another version: got %+v, want it refused", got)
 	}
 	b.waitRecorded(19)

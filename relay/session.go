@@ -243,7 +243,7 @@ func (s *session) lose(why error) {
 }
 
 // errBreakerOpen ends a stop that cannot settle what waits for a person.
-var errBreakerOpen = errors.New("halted by dlq.breaker; the next start goes on from there")
+var errBreakerOpen = errors.New("halted by dlq.breaker; the next start continues from there")
 
 // ErrGraceOver ends a stop that took longer than it may. Nothing is lost: the next start finds what is missing.
 var ErrGraceOver = errors.New("shutdown_grace is over")

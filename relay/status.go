@@ -128,7 +128,7 @@ func (r *Relay) Status() Status {
 func (r *Relay) describe(st *Status) {
 	if r.owner() != nil {
 		if st.Paused, _ = r.pausing.State(); st.Paused != nil {
-			st.Reasons = append(st.Reasons, fmt.Sprintf("paused by %s since %s; cdc-relay resume goes on",
+			st.Reasons = append(st.Reasons, fmt.Sprintf("paused by %s since %s; cdc-relay resume continues",
 				st.Paused.By, st.Paused.Since.UTC().Format(time.RFC3339)))
 		}
 	}

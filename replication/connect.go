@@ -42,7 +42,7 @@ type Config struct {
 type NoDecodingError struct{ Said string }
 
 func (e *NoDecodingError) Error() string {
-	return fmt.Sprintf("the server decodes nothing from its WAL, whose wal_level is not logical (it said: %s)", e.Said)
+	return fmt.Sprintf("the server cannot decode its WAL, because wal_level is not logical (server: %s)", e.Said)
 }
 
 // EncodingError reports that the server cannot convert text of the stream into UTF-8: every attempt ends at the same
@@ -62,7 +62,7 @@ func (e *EncodingError) Error() string {
 type PublicationMissingError struct{ Publication, Said string }
 
 func (e *PublicationMissingError) Error() string {
-	return fmt.Sprintf("publication %q does not exist at the slot's position (the server said: %s)", e.Publication, e.Said)
+	return fmt.Sprintf("publication %q does not exist at the slot's position (server: %s)", e.Publication, e.Said)
 }
 
 var firstNumber, lastNumber = regexp.MustCompile(`^\d+`), regexp.MustCompile(`\d+$`)

@@ -221,7 +221,7 @@ func TestEngineStatusSaysWhatItWaitsFor(t *testing.T) {
 		{"Partition", trouble(sink.NotWritten, sink.PartitionTrouble, true), sink.Stalled,
 			`topic "topic" partition 0, failed attempts: 1: no luck`},
 		{"Cluster", trouble(sink.Unknown, sink.ClusterTrouble, true), sink.Stalled,
-			`a broker, or the way to it, is in trouble (topic "topic" partition 0, failed attempts: 1): no luck`},
+			`a broker or the network is unavailable (topic "topic" partition 0, failed attempts: 1): no luck`},
 		{"Configuration", trouble(sink.NotWritten, sink.ConfigurationTrouble, true), sink.Blocked,
 			`the brokers do not take us (topic "topic" partition 0, failed attempts: 1): no luck`},
 	} {

@@ -256,7 +256,7 @@ func (e *Engine) accept(p *partition, now time.Time) {
 func (e *Engine) acceptFront(p *partition, now time.Time) {
 	b, n := p.batch, p.batch.Outcome.Written
 	if n < 0 || n >= len(b.Records) {
-		panic(fmt.Sprintf("sink: the driver says that %d of %d records are written, and not all", n, len(b.Records)))
+		panic(fmt.Sprintf("sink: the driver reported %d of %d records as written", n, len(b.Records)))
 	}
 	size := 0
 	for _, r := range b.Records[:n] {

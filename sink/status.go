@@ -116,7 +116,7 @@ func (p *partition) reason() string {
 	where := fmt.Sprintf("topic %q partition %d, failed attempts: %d", p.topic.name, p.number, p.failures)
 	switch p.kind {
 	case ClusterTrouble:
-		return because("a broker, or the way to it, is in trouble ("+where+")", p.err)
+		return because("a broker or the network is unavailable ("+where+")", p.err)
 	case ConfigurationTrouble:
 		return because("the brokers do not take us ("+where+")", p.err)
 	}

@@ -31,7 +31,7 @@ func (c *adoptCommand) command() *cobra.Command {
 			"  cdc-relay adopt --config relay.yaml --dry-run\n\n  cdc-relay adopt --config relay.yaml\n\n"+
 			"  cdc-relay adopt --config relay.yaml --restored", c.Run)
 	f := cmd.Flags()
-	f.Var(&cli.TextFlag{Into: &c.From, Shown: "SLOT"}, "from", "Slot whose memory is meant, where there are several.")
+	f.Var(&cli.TextFlag{Into: &c.From, Shown: "SLOT"}, "from", "Slot whose records to adopt, if several slots have some.")
 	f.BoolVar(&c.Restored, "restored", false, "The database went back to an earlier state: have the topics read back.")
 	f.BoolVar(&c.DryRun, "dry-run", false, "Say what would be carried over and change nothing.")
 	return cmd

@@ -18,7 +18,7 @@ import (
 // alarmsCommand lists and acknowledges alarms.
 func alarmsCommand() *cobra.Command {
 	return cli.Group("alarms", "What topics lost or moved: list, acknowledge.",
-		`An alarm says that a topic lost records, was created again, or got more partitions.
+		`An alarm reports that a topic lost records, was recreated, or got more partitions.
 It stays, also after a restart, until a person acknowledges it.
 
 Example:
@@ -97,8 +97,8 @@ type alarmsAckCommand struct {
 
 func (c *alarmsAckCommand) command() *cobra.Command {
 	cmd := cli.Command("ack", "Acknowledge alarms.",
-		`Says that a person has looked, and has repaired what could be. It publishes nothing.
-The alarm counts as open no more; it stays in the list of --all.
+		`Acknowledges alarms after a person has looked and repaired what could be repaired. Publishes nothing.
+The alarm is no longer open; list --all still shows it.
 
 Examples:
 

@@ -60,7 +60,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		{
 			name: "column renamed", breakIt: `ALTER TABLE outbox_events RENAME COLUMN payload TO body`,
 			repair: `ALTER TABLE outbox_events RENAME COLUMN body TO payload`,
-			code:   exitFailed, want: []string{`FAIL  outbox public.outbox_events: there is no column "payload"`,
+			code:   exitFailed, want: []string{`FAIL  outbox public.outbox_events: no column "payload"`,
 				"outbox.columns.payload", `ALTER TABLE "public"."outbox_events" ADD COLUMN "payload" jsonb`},
 		},
 		{

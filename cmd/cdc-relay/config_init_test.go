@@ -115,7 +115,7 @@ func TestConfigInitOverwritesAndGuessesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	cdcRelay(t, s.environ, "config", "init", "--write", file).want(t, exitUsage, nil,
-		[]string{"is left as it is", "--force"})
+		[]string{"was left unchanged", "--force"})
 	if text := contentOf(t, file); text != "mine" {
 		t.Errorf("the file: got %q, want it as it was", text)
 	}

@@ -185,7 +185,7 @@ func (c dlqEditCommand) change(ctx context.Context, a *cli.App, st *store.Store,
 func (c dlqEditCommand) inEditor(ctx context.Context, a *cli.App, st *store.Store,
 	was edit.Letter) (edit.Letter, string, error) {
 	if !cli.CanAsk() {
-		return was, "", cli.Usage(errors.New("there is no terminal for an editor: give --payload-file, --headers-file or " +
+		return was, "", cli.Usage(errors.New("no terminal for an editor: give --payload-file, --headers-file or " +
 			"--tombstone"))
 	}
 	if !utf8.Valid(was.Payload) {

@@ -62,7 +62,7 @@ func TestReplayKeepsOrderBehindOneThatDiesAgain(t *testing.T) {
 	s.pg.Exec(t, `UPDATE outbox_events_dlq SET headers = '[]' WHERE original_id = '`+plantedID(2)+`'`)
 	run("dlq", "replay", "--all").want(t, exitFailed, []string{
 		"replay: 1 of 4 dead letters published, 1 died again, 2 stayed behind",
-		"stayed behind  2  outbox.event.order  not sent: an earlier event of its key died again",
+		"stayed behind  2  outbox.event.order  not sent: an earlier event of its key is a dead letter again",
 	}, nil)
 	s.pg.Exec(t, `UPDATE outbox_events_dlq SET headers = NULL WHERE original_id = '`+plantedID(2)+`'`)
 	run("dlq", "replay", "--all").want(t, exitDone, []string{"replay: 3 of 3 dead letters published"}, nil)

@@ -15,7 +15,7 @@ func dlqReasons() *cobra.Command {
 	var choose ask.Choose
 	state := store.DeadOpen
 	cmd := cli.Command("reasons", "Count dead letters by reason.",
-		`Lists the class and code of dead letters, how many died of each, and the newest. Act on a group with --code.
+		`Lists dead letters by class and code, with their number and the newest. Act on a group with --code.
 
 Examples:
 

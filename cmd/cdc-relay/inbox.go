@@ -17,7 +17,7 @@ import (
 
 // inboxCommand groups the commands for events that consumers hold back.
 func inboxCommand() *cobra.Command {
-	return cli.Group("inbox", "What consumers parked or gave up: list, show, replay, discard.",
+	return cli.Group("inbox", "List, show, replay and discard parked events and dead letters of consumers.",
 		`A consumer that uses the inbox parks an event that fails, with those of its key behind it, and gives it up
 after its last attempt. Both are in the consumer's database: name it by inbox.url, if it is not the relay's own.
 

@@ -30,7 +30,7 @@ func TestHeldEventsByCommand(t *testing.T) {
 	environ := []string{"CDC_RELAY_POSTGRES_URL=" + relays.URL, "CDC_RELAY_INBOX_URL=" + billing.URL,
 		"CDC_RELAY_INBOX_SCHEMA=inbox"}
 	run := func(args ...string) outcome { return cdcRelay(t, environ, append([]string{"inbox"}, args...)...) }
-	run("list").want(t, exitFailed, nil, []string{"there is no inbox", "cdc-relay init --inbox"})
+	run("list").want(t, exitFailed, nil, []string{"no inbox", "cdc-relay init --inbox"})
 	cdcRelay(t, environ, "init", "--inbox", "inbox", "--postgres-url", billing.URL).want(t, exitDone, nil, nil)
 	run("list").want(t, exitDone, []string{"the inbox has no consumer yet"}, nil)
 	billing.Exec(t, fmt.Sprintf(held, 60))
@@ -65,7 +65,7 @@ func TestHeldEventsByCommand(t *testing.T) {
 	run("replay", "--consumer", "billing", plantedID(63), plantedID(61), plantedID(777)).want(t, exitFailed,
 		[]string{"replay: 1 of 1 events replayed"}, []string{plantedID(61) + " is parked", plantedID(777) + " is neither"})
 	run("replay", "--consumer", "billing", plantedID(64), "--type", "other").want(t, exitFailed, nil,
-		[]string{plantedID(64) + " is not what the other flags choose"})
+		[]string{plantedID(64) + " does not match the other flags"})
 	run("discard", "--consumer", "billing", "--key", "d7", "--yes", "--who", "ann").want(t, exitDone,
 		[]string{"discard: 6 of 6 events discarded"}, nil)
 	run("list", "--consumer", "billing", "--state", "discarded").want(t, exitDone, []string{plantedID(67),

@@ -199,7 +199,7 @@ func TestStdoutWithoutAReaderEndsAndLosesNothing(t *testing.T) {
 		t.Fatal("still running 30 s after its reader went away")
 	}
 	text, _ := os.ReadFile(logFile.Name())
-	if code := r.cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(string(text), "no reader") {
+	if code := r.cmd.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(string(text), "output was closed") {
 		t.Errorf("got exit code %d (%v), want 1 and the reason; log:\n%s", code, r.cmd.ProcessState, text)
 	}
 	if got := s.pg.Query(t, "SELECT count(*) FROM gone_stdout.cdc_relay_journal"); got != "0" {

@@ -58,7 +58,7 @@ func (r *reader) until(ctx context.Context, log zerolog.Logger, lines *logqueue.
 			return
 		case <-r.gone:
 		}
-		log.Error().Msg("standard output has no reader; stopping. What it did not take is printed after the next start")
+		log.Error().Msg("standard output was closed; stopping. Unwritten messages are printed after the next start")
 		time.AfterFunc(readerGrace, func() {
 			lines.Flush(readerGrace)
 			os.Exit(cli.ExitFailed)

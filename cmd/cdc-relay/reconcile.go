@@ -124,7 +124,7 @@ func askReconcile(ctx context.Context, a *cli.App, st *store.Store,
 	defer cancel()
 	done, err := ask.Follow(bounded, a, st, id)
 	if bounded.Err() != nil && ctx.Err() == nil {
-		return id, r, fmt.Errorf("not done within %v; request %d stays, and the relay goes on with it: "+
+		return id, r, fmt.Errorf("not done within %v; request %d stays, and the relay continues it: "+
 			"give more time with --wait, or see its log", wait, id)
 	}
 	if err != nil {

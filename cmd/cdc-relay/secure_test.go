@@ -61,7 +61,7 @@ func TestCommandsLogInToTheBrokers(t *testing.T) {
 		nil)
 
 	cdcRelay(t, append(environ, "CDC_RELAY_KAFKA_TLS_CA_FILE="+other.File), "check").
-		want(t, exitFailed, []string{"FAIL  broker ", "not trusted", "kafka.tls.ca_file", "correct what the error names"},
+		want(t, exitFailed, []string{"FAIL  broker ", "not trusted", "kafka.tls.ca_file", "fix what the error names"},
 			nil)
 	cdcRelay(t, append(environ, "CDC_RELAY_KAFKA_SASL_PASSWORD_FILE=/no/such/file"), "check").
 		want(t, exitFailed, []string{"FAIL  broker ", "kafka.sasl.password_file"}, nil)

@@ -26,7 +26,7 @@ func events(n int) string {
 func TestSlotAndReconcile(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, map[string]int32{"outbox.event.order": 2})
-	cdcRelay(t, s.environ, "slot", "status").want(t, exitFailed, []string{"there is none on this server"}, nil)
+	cdcRelay(t, s.environ, "slot", "status").want(t, exitFailed, []string{"no such slot on this server"}, nil)
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, events(3))
 	cdcRelay(t, s.environ, "slot", "status").want(t, exitDone, []string{"none: no relay streams", "WAL        reserved"},

@@ -68,7 +68,7 @@ Examples:
 		"this time.")
 	f.Var(&cli.TextFlag{Into: &c.Until, Shown: "TIME|AGE", NotEmpty: true}, "until", "Rows created before this time.")
 	f.DurationVar(&c.Wait, "wait", 10*time.Second, "How long to wait for rows that the relay has not published yet.")
-	f.BoolVar(&c.Repair, "repair", false, "Have the relay publish again what the topics have lost.")
+	f.BoolVar(&c.Repair, "repair", false, "Publish events again that the topics have lost.")
 	f.BoolVar(&c.Yes, "yes", false, "Do not ask for confirmation before a repair.")
 	f.Var(&cli.TextFlag{Into: &c.Note, Shown: "TEXT"}, "note", "Why a repair is needed; it is kept with the request.")
 	f.Var(&cli.TextFlag{Into: &c.Temp, Shown: "DIR"}, "temp", "Where temporary files go, about 220 bytes per row; "+
@@ -198,7 +198,7 @@ func (c verifyCommand) repair(a *cli.App, st *store.Store, found *audit.Verdict)
 	if !c.Yes && !a.JSON {
 		show.Verdict(a, found)
 	}
-	what := fmt.Sprintf("This publishes %d events once more, behind what their keys have in the topics by now.",
+	what := fmt.Sprintf("This publishes %d events again, behind newer events of their keys.",
 		found.Lost)
 	if err := a.Confirm(c.Yes, "repair", what); err != nil {
 		return nil, err

@@ -76,18 +76,18 @@ func TestWhatIsNamedAndNotConcernedIsSaid(t *testing.T) {
 		run(args...).want(t, exitUsage, nil, []string{`found "nope"; allowed: a uuid such as`})
 	}
 	const unknown = "00000000-0000-7000-8000-999999999999"
-	run("dlq", "replay", unknown).want(t, exitFailed, nil, []string{"there is no dead letter " + unknown})
+	run("dlq", "replay", unknown).want(t, exitFailed, nil, []string{"no dead letter " + unknown})
 	run("dlq", "replay", unknown, "--json").want(t, exitFailed, []string{`"concerned": 0`, unknown},
-		[]string{"there is no dead letter"})
+		[]string{"no dead letter"})
 	run("dlq", "replay", plantedID(2)).want(t, exitFailed, nil, []string{plantedID(2) + " is discarded by ann"})
 	run("dlq", "replay", plantedID(3), "--key", "k4").want(t, exitFailed, nil,
-		[]string{plantedID(3) + " is not what the other flags choose"})
-	run("retry", "now", unknown).want(t, exitFailed, nil, []string{"there is no parked event " + unknown})
+		[]string{plantedID(3) + " does not match the other flags"})
+	run("retry", "now", unknown).want(t, exitFailed, nil, []string{"no parked event " + unknown})
 	if n := s.pg.Query(t, "SELECT count(*) FROM cdc_relay_request"); n != "0" {
 		t.Errorf("requests so far: got %s, want none", n)
 	}
 	run("dlq", "replay", plantedID(3), unknown).want(t, exitFailed, []string{"queued as request 1"},
-		[]string{"there is no dead letter " + unknown, "!" + plantedID(3)})
+		[]string{"no dead letter " + unknown, "!" + plantedID(3)})
 
 	run("dlq", "list", "--all").want(t, exitDone, []string{plantedID(1), plantedID(1010), "!" + plantedID(2), "!more:"},
 		nil)

@@ -122,7 +122,7 @@ var (
 	parked    = gauge("consumer_parked_events", "Events that wait in the database, of all processes.")
 	keys      = gauge("consumer_parked_keys", "Keys that wait in the database, of all processes.")
 	dead      = gauge("consumer_dead_letters_open", "Dead letters not yet replayed or discarded.")
-	breaker   = gauge("consumer_breaker_open", "1: what handlers need is away, only probes run.")
+	breaker   = gauge("consumer_breaker_open", "1: a dependency of handlers is unavailable, only probes run.")
 	heartbeat = gauge("consumer_heartbeat_age_seconds", "Since the group's coordinator has answered last.")
 )
 

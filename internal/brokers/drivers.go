@@ -110,7 +110,7 @@ func hooks(log zerolog.Logger) kafka.Hooks {
 		ProducerReset: func(r kafka.Reset) {
 			log.Warn().Str("topic", r.Topic).Int32("partition", r.Partition).Str("cause", r.Cause).Int("possible_duplicates",
 				r.Uncertain).
-				Msg("the producer id was given up for this partition: no event is lost, possible_duplicates of them may be in " +
+				Msg("the producer id was replaced for this partition: no event is lost, possible_duplicates of them may be in " +
 					"the topic twice")
 		},
 		Odd: func(o kafka.Odd) {

@@ -110,7 +110,7 @@ func (s *Server) examineNodes(ctx context.Context) (text string, risky bool, err
 		return "", false, fmt.Errorf("ask the cluster: %w", err)
 	}
 	if !strings.Contains(info, "cluster_state:ok") {
-		return "", false, errors.New("the cluster says that it is not well: see redis-cli --cluster check")
+		return "", false, errors.New("the cluster reports problems: see redis-cli --cluster check")
 	}
 	found := make(chan string, 1)
 	masters := atomic.Int64{}

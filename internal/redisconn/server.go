@@ -191,7 +191,7 @@ func (s *Server) withRemedy(keys string, err error) error {
 		return fmt.Errorf("%w; correct the user in redis.url and redis.password_file, or let it in: "+
 			"redis-cli ACL SETUSER %s on '>PASSWORD'", err, s.user)
 	case "NOPERM":
-		return fmt.Errorf("%w; the user needs: redis-cli ACL SETUSER %s %s%s (ACL LOG tells which of them it lacks)", err,
+		return fmt.Errorf("%w; the user needs: redis-cli ACL SETUSER %s %s%s (ACL LOG shows the missing ones)", err,
 			s.user, keys, s.config.Rights)
 	}
 	return err

@@ -218,7 +218,7 @@ func (b *breaker) trip(d *Delivery) {
 		Reason: fmt.Sprintf("%d of %d events died within %v and more are to: more than dlq.breaker.count = %d, and than "+
 			"the share dlq.breaker.ratio = %v; the next one: %s: %.300s",
 			dead, all, time.Duration(b.limits.Window), b.limits.Count, b.limits.Ratio, d.Reason.Code, d.Reason.Text),
-		Risk: "nothing more dies; " + halt.RiskWAL,
+		Risk: "no more events become dead letters; " + halt.RiskWAL,
 		Remedy: "fix what makes them bad (a deployment of the producer, the topic's limits, or this configuration, which " +
 			"needs a restart): the relay goes on when an event that was refused is accepted; to let them die run " +
 			"cdc-relay resume --until-now, and newer ones count again"}

@@ -110,7 +110,7 @@ func (c *copies) refused(rec *sink.Record) {
 func (c *copies) none(d *Delivery, topic string, why *sink.Reason) {
 	c.loop.settler.log.Warn().Str("topic", topic).Str("code", why.Code).Str("reason", why.Text).
 		Str("position", d.Event.Position.String()).
-		Msg("dlq.topic takes no copy of a dead letter, not even without its value; it is in the table only")
+		Msg("dlq.topic refuses the copy of a dead letter, even without its value; it is in the table only")
 	c.loop.settler.meter.Uncopied()
 	c.loop.settler.host.Recorded(copyWrite)
 	c.loop.dead.ready = append(c.loop.dead.ready, d)

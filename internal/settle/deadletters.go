@@ -242,7 +242,7 @@ func (l *loop) finishDead(w deadWritten) {
 		l.dead.refused(w)
 		if l.settler.host.CannotRecord(refusedDeadLetter, w.refused) {
 			l.settler.log.Warn().Err(w.refused).Str("position", d.Event.Position.String()).
-				Msg("the dead-letter table refuses an event, which waits with its key until the table takes it")
+				Msg("the dead-letter table refuses an event; it waits with its key until the table accepts it")
 		}
 		return
 	}

@@ -116,7 +116,7 @@ const before = " (seen before this start)"
 func beforeStart(lastError string) string {
 	why := strings.TrimSuffix(strings.TrimPrefix(lastError, inTrouble+": "), before)
 	if why == "" {
-		return "its events are parked since before this start, and no reason is stored; cdc-relay check says what it lacks"
+		return "its events were parked before this start, without a stored reason; cdc-relay check shows problems"
 	}
 	return why + before
 }

@@ -273,7 +273,7 @@ func TestAdoptionNeedsOneMemoryThatNobodyUses(t *testing.T) {
 	refused("one that does not exist", moved, "nobody", "under slot")
 	refused("a memory of its own beside another", other, "", "two memories cannot become one")
 	refused("another's under a slot with a memory of its own", other, first, "two memories cannot become one")
-	refused("nobody's under a slot with a memory of its own", other, "nobody", "has a memory of its own, and no relay")
+	refused("nobody's under a slot with a memory of its own", other, "nobody", "already has records, and none exist")
 	a, err := open(t, moved).Adopt(t.Context(), store.Home{From: first, SystemID: newServer, Timeline: 1})
 	if err != nil || a.From.Slot != first {
 		t.Errorf("adopt the first by name: got %+v, %v", a, err)

@@ -158,7 +158,7 @@ func TestCheckPublicationFindsEveryDriftAndItsRepairWorks(t *testing.T) {
 	must(t, "migrate", s.Migrate(t.Context()))
 	pg.Exec(t, `CREATE PUBLICATION another FOR TABLE outbox_events, visits`)
 	for _, row := range []struct{ name, drift, want string }{
-		{"dropped", `DROP PUBLICATION test`, "there is no publication"},
+		{"dropped", `DROP PUBLICATION test`, "no publication"},
 		{"no inserts", `ALTER PUBLICATION test SET (publish = 'update')`, "does not publish inserts"},
 		{"table left out", `CREATE TABLE x (i int); ALTER PUBLICATION test SET TABLE x`, "is not in it"},
 		{"row filter", `ALTER PUBLICATION test

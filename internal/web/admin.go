@@ -193,7 +193,7 @@ func statusCode(ok bool) int {
 func answer(w http.ResponseWriter, code int, body any) {
 	text, err := json.MarshalIndent(body, "", "  ")
 	if err != nil { // and not half a body under a code that says that all is well
-		code, text = http.StatusInternalServerError, []byte(`{"error": "this cannot be said in JSON"}`)
+		code, text = http.StatusInternalServerError, []byte(`{"error": "the answer cannot be encoded as JSON"}`)
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")

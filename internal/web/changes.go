@@ -128,7 +128,7 @@ func readBody(r io.Reader, into any) error {
 		if err != nil {
 			return fmt.Errorf("read the body: %w", err)
 		}
-		return errors.New("read the body: there is something behind the object")
+		return errors.New("read the body: unexpected data after the object")
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (l lists) find(w http.ResponseWriter, req *http.Request) {
 	case given != 1:
 		q.errs = append(q.errs, errors.New("give one of id, once or more, aggregate=TYPE/ID, and key"))
 	case len(ids) > largestPage:
-		q.errs = append(q.errs, fmt.Errorf("id is given %d times; at most %d are looked for at once", len(ids), largestPage))
+		q.errs = append(q.errs, fmt.Errorf("id is given %d times; at most %d are allowed", len(ids), largestPage))
 	case aggregate != "" && !whole:
 		q.errs = append(q.errs, errors.New("aggregate: want TYPE/ID"))
 	}

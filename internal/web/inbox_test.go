@@ -124,7 +124,7 @@ func TestInboxOverHTTP(t *testing.T) {
 		"no desk":  s.door(web.Config{Address: "127.0.0.1:0"}),
 	} {
 		if code, text, _ := without.try("GET", "/api/v1/inbox", ""); code != http.StatusNotFound ||
-			!strings.Contains(text, "there is no inbox") {
+			!strings.Contains(text, "no inbox") {
 			t.Errorf("%s: got %d %s, want it said", name, code, text)
 		}
 	}

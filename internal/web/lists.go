@@ -233,7 +233,7 @@ func (q *query) limit() int {
 func (q *query) end() error {
 	for name := range q.values {
 		if !slices.Contains(q.known, name) {
-			q.errs = append(q.errs, fmt.Errorf("unknown parameter %q; there are %s", name, strings.Join(q.known, ", ")))
+			q.errs = append(q.errs, fmt.Errorf("unknown parameter %q; known: %s", name, strings.Join(q.known, ", ")))
 		}
 	}
 	return errors.Join(q.errs...)

@@ -156,7 +156,7 @@ func (s sessions) begin(w http.ResponseWriter, req *http.Request) {
 		return
 	}
 	if s.guard.c.TokenFile == "" {
-		s.guard.refuse(w, req, http.StatusForbidden, errors.New("there is no token to log in with: "+needsTokenFile))
+		s.guard.refuse(w, req, http.StatusForbidden, errors.New("no token to log in with: "+needsTokenFile))
 		return
 	}
 	token, code, err := s.guard.token()

@@ -100,7 +100,7 @@ func (r *Registry) lacking(ctx context.Context, subject, file string, err error)
 	case said.Status == unprocessable:
 		l.What, l.Fix = "the registry refuses the schema: "+said.Message, "correct the schema"
 	case r.refuses(ctx, err):
-		l.What, l.Fix = "the registry takes no such name: "+said.Message,
+		l.What, l.Fix = "the registry refuses the name: "+said.Message,
 			"correct registry.subject, or the column that it names"
 	default:
 		return err

@@ -139,7 +139,7 @@ func (s *protobufSchema) append(dst []byte, record string, payload []byte) ([]by
 		return dst, &wrong{what: excess}
 	}
 	if shape.Depth*len(payload) > rescanMost {
-		return dst, &wrong{what: fmt.Sprintf("it is nested %d levels deep in %d bytes, which is too much to be written",
+		return dst, &wrong{what: fmt.Sprintf("it is nested %d levels deep in %d bytes, too much to encode",
 			shape.Depth, len(payload))}
 	}
 	value := dynamicpb.NewMessage(m.descriptor)

@@ -36,7 +36,7 @@ func TestASubjectThatTheRegistryCannotReadIsALackOfItsOwn(t *testing.T) {
 			r := &troubled{subjects: map[string]string{path: refused, "GET /api/subjects": `["t-value"]`}}
 			x := r.open(t, nil)
 			if lacks {
-				wantLack(t, x, subject, "the registry takes no such name", "correct registry.subject")
+				wantLack(t, x, subject, "the registry refuses the name", "correct registry.subject")
 			} else {
 				wantWait(t, x, subject, "")
 			}

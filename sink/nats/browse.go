@@ -38,10 +38,10 @@ func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err e
 	e = sink.Extent{Exists: true, First: info.State.FirstSeq, Next: last + 1}
 	switch c := info.Config; {
 	case info.consumed():
-		e.Thins, e.Note = true, fmt.Sprintf("stream %s has the retention %s: what it does not hold is counted as "+
+		e.Thins, e.Note = true, fmt.Sprintf("stream %s has the retention %s: missing messages are counted as "+
 			"consumed", name, c.Retention)
 	case c.MaxPerSubject > 0:
-		e.Thins, e.Note = true, fmt.Sprintf("stream %s keeps %d messages of a subject: what it does not hold is counted as "+
+		e.Thins, e.Note = true, fmt.Sprintf("stream %s keeps %d messages of a subject: missing messages are counted as "+
 			"removed by that", name, c.MaxPerSubject)
 	}
 	return e, nil

@@ -20,7 +20,7 @@ type apiError struct {
 }
 
 func (e *apiError) Error() string {
-	return fmt.Sprintf("the server says %q (%d)", e.Description, e.ErrCode)
+	return fmt.Sprintf("the server answered %q (%d)", e.Description, e.ErrCode)
 }
 
 // Trouble implements [sink.Troubled].

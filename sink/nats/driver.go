@@ -198,7 +198,7 @@ func (d *Driver) wentBack(s *stream, was, is int64) {
 		Kind: sink.AlarmOffsetsWentBack, Topic: s.name, Partition: sink.WholeTopic,
 		Text: fmt.Sprintf("stream %s ends at sequence %d and had acknowledged %d: it was deleted and made again, or its "+
 			"server lost "+
-			"messages. They are in the journal as published and will not be sent again; verify tells which", s.name, is, was),
+			"messages. They are in the journal as published and will not be sent again; verify names them", s.name, is, was),
 	}, d.config.Hooks.Alarm)
 }
 

@@ -18,7 +18,7 @@ func (d *Driver) Examine(ctx context.Context, exchange string) (text string, ris
 	}
 	text = fmt.Sprintf("%v %v at %s; ", c.Properties["product"], c.Properties["version"], c.RemoteAddr())
 	if n := len(d.config.Consumers); n > 0 {
-		text += fmt.Sprintf("the exchanges and queues of %d consumers are there; ", n)
+		text += fmt.Sprintf("the exchanges and queues of %d consumers exist; ", n)
 	}
 	return text + "each exchange needs a durable queue bound for every routing key, or its events wait", false, nil
 }

@@ -37,7 +37,7 @@ type Binding struct {
 type DifferentError struct{ Differences []string }
 
 func (e *DifferentError) Error() string {
-	return "what is there differs from what would be created, and nothing was created or changed:\n  " +
+	return "existing objects differ from those to create; nothing was created or changed:\n  " +
 		strings.Join(e.Differences, "\n  ") +
 		"\nDelete what is not needed, once it is empty, or keep your own topology and do without this one"
 }

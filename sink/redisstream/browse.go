@@ -22,7 +22,7 @@ func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err e
 	switch {
 	case !x.counted:
 		e.Deleted = x.last
-		e.Note = fmt.Sprintf("stream %s: Redis before version 7 does not tell whether entries were deleted: what is not "+
+		e.Note = fmt.Sprintf("stream %s: Redis before version 7 does not record deletions: what is not "+
 			"there is called missing, or expired, and never lost", topic)
 	case x.deleted > 0:
 		e.Note = fmt.Sprintf("stream %s: entries up to %s were deleted by their id (XDEL), as consumers may do with what "+

@@ -100,7 +100,7 @@ func (d *Driver) wentBack(topic string, was, is int64) {
 		Kind: sink.AlarmOffsetsWentBack, Topic: topic, Partition: sink.WholeTopic,
 		Text: fmt.Sprintf("stream %s ends at %s and had acknowledged %s: it was deleted, or Redis lost what it had "+
 			"acknowledged (appendfsync, "+
-			"a failover). Those events are in the journal as published and will not be sent again; verify tells which", topic,
+			"a failover). Those events are in the journal as published and will not be sent again; verify names them", topic,
 			idOf(is), idOf(was)),
 	}, d.config.Hooks.Alarm)
 }

@@ -140,7 +140,7 @@ func (e *endpoint) heed(o *sink.Outcome) {
 		return
 	}
 	until := time.Now().Add(o.Throttle)
-	asked := fmt.Errorf("%w: it asked for nothing before %s", o.Err, until.UTC().Format(time.RFC3339))
+	asked := fmt.Errorf("%w: it asked to wait until %s", o.Err, until.UTC().Format(time.RFC3339))
 	e.asked.Store(&silence{until, o.Trouble, asked})
 }
 

@@ -42,7 +42,7 @@ func parseSecrets(text string) (all []secret, err error) {
 		key, err := base64.StdEncoding.DecodeString(encoded)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("secret %d is not base64 behind its prefix", i+1)
+			return nil, fmt.Errorf("secret %d is not base64 after its prefix", i+1)
 		case isShared && (len(key) < shortestKey || len(key) > longestHMAC):
 			return nil, fmt.Errorf("secret %d has %d bytes; want %d to %d", i+1, len(key), shortestKey, longestHMAC)
 		case isShared:

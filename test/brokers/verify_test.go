@@ -206,7 +206,7 @@ func TestVerifyComparesAStreamOfRedis(t *testing.T) {
 	}
 	v = verified(t, relay)
 	v.want(t, "a stream that is gone", verdict{Rows: verifiedRows, Missing: verifiedRows, Lost: verifiedRows, code: 1})
-	wantNote(t, v, "there is no topic "+topic)
+	wantNote(t, v, "no topic "+topic)
 	repeat(3, "") // it is there again, and begins behind all that it had
 	v = verified(t, relay, "--repair", "--yes")
 	if v.Lost != verifiedRows-1 || v.Repaired == nil || *v.Repaired != verifiedRows-1 {
@@ -323,7 +323,7 @@ func TestVerifyRefusesWhatCannotBeRead(t *testing.T) {
 		"rabbitmq": {[]any{"rabbitmq.url", "amqp://127.0.0.1:1"}, "takes its messages away"},
 		"bullmq":   {[]any{"redis.url", "redis://127.0.0.1:1", "bullmq.version", 6}, "done and removed"},
 		"webhook": {[]any{"webhook.url", "http://127.0.0.1:1",
-			"webhook.secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, "only its receiver knows"},
+			"webhook.secret", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}, "only the receiver knows"},
 	} {
 		settings := scenario{settings: append(c.settings, "sink", name)}.prepare(t, pg)
 		code, out, said := harness.NewRelay(t, settings).Run(t, "verify")

@@ -123,7 +123,7 @@ func (own *flags) add(root *cobra.Command, environ map[string]string) {
 	own.output = "table"
 	f.VarP(&TextFlag{Into: &own.output, OneOf: []string{"table", "json", "yaml"}}, "output", "o",
 		"How to print: table, json or yaml ($CDC_RELAY_OUTPUT)")
-	f.BoolVarP(&own.quiet, "quiet", "q", false, "Print nothing but errors; the exit code tells.")
+	f.BoolVarP(&own.quiet, "quiet", "q", false, "Suppress output; check the exit code.")
 	f.BoolVar(&own.version, "version", false, "Print the version.")
 	for name, variable := range ownEnv {
 		if text, found := environ[variable]; found {

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// errVersion reports that the version was asked for.
-var errVersion = errors.New("the version was asked for")
+// errVersion reports that version requested.
+var errVersion = errors.New("version requested")
 
 // parse reads a command line into the flags and arguments of the commands. It returns the command that was reached,
 // also with an error.

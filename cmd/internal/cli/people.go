@@ -88,9 +88,9 @@ func (a *App) Confirm(yes bool, word, what string) error {
 		return nil
 	}
 	if !CanAsk() {
-		return Usage(fmt.Errorf("%s There is no terminal to confirm on: pass --yes to go ahead", what))
+		return Usage(fmt.Errorf("%s No terminal to confirm on: pass --yes to continue", what))
 	}
-	Fprintf(a.Err, "%s\nType %s to go on: ", what, word)
+	Fprintf(a.Err, "%s\nType %s to continue: ", what, word)
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(stop)

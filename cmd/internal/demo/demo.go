@@ -35,7 +35,7 @@ type Flags struct {
 func (own *Flags) AddTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	own.Broker = "kafka"
-	f.Var(&cli.TextFlag{Into: &own.Broker, OneOf: []string{"kafka", "nats"}}, "broker", "What the relay sends to: "+
+	f.Var(&cli.TextFlag{Into: &own.Broker, OneOf: []string{"kafka", "nats"}}, "broker", "Broker to send to: "+
 		"kafka, a stand-in, or nats, a real server in the process.")
 	f.IntVar(&own.Rate, "rate", 200, "Events per second that the writer commits.")
 	f.IntVar(&own.Aggregates, "aggregates", 50, "Aggregates that they belong to; order is kept within each.")

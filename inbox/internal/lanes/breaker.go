@@ -105,7 +105,7 @@ func (b *breaker) begins(name Name, why Failure) {
 	}
 	switch {
 	case outages >= b.options.Outages:
-		b.suspect("outage: what the handlers or the inbox need is away")
+		b.suspect("outage: a dependency of the handlers or the inbox is unavailable")
 	case len(b.failing) >= b.options.Transients:
 		b.suspect("several keys fail, and no event succeeds")
 	}

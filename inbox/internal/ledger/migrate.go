@@ -141,7 +141,7 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) error {
 			return err
 		}
 		if there {
-			return fmt.Errorf("%w: there is a table inbox_event, and inbox_version has no row: has a restore ended early?",
+			return fmt.Errorf("%w: inbox_event exists but inbox_version has no row: did a restore end early?",
 				ErrUnfinished)
 		}
 	}

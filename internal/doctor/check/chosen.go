@@ -66,11 +66,11 @@ func (c *chosen) ofRows(ctx context.Context, st *store.Store, parts []outbox.Par
 		r.add(Warn, name, "not known: "+err.Error(), "")
 	}
 	if err == nil && !all {
-		r.add(Warn, name, "the outbox is large: some of its rows were looked at",
+		r.add(Warn, name, "the outbox is large: only some rows were checked",
 			"the log of run names each topic that it lacks")
 	}
 	if len(list) == chosenMost {
-		r.add(Warn, name, fmt.Sprintf("the rows choose %d topics or more: these were looked at", chosenMost), "")
+		r.add(Warn, name, fmt.Sprintf("the rows choose %d topics or more: only these were checked", chosenMost), "")
 	}
 	return list
 }
@@ -84,7 +84,7 @@ func warnOfManyTopics(cfg config.Config, found int, r *Report) {
 	}
 	why := fmt.Sprintf("the rows choose %d topics or more", chosenMost)
 	if unique {
-		why = "each row has an id of its own, and so a topic"
+		why = "each row has its own id, and so its own topic"
 	}
 	r.add(Warn, "message.topic", fmt.Sprintf("%s: %s; events for more topics than limits.topics, %d, become dead letters",
 		cfg.Message.Topic, why, cfg.Limits.Topics),

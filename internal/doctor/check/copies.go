@@ -65,7 +65,7 @@ func examineCopies(ctx context.Context, cfg config.Config, driver *kafka.Driver,
 			return examineCreation(ctx, cfg, driver, t.Name)
 		case t.Err != nil:
 			text = strings.Replace(text, "its events are parked",
-				"an event that dies waits for it, and so do those that die after it", 1)
+				"dead letters wait for it", 1)
 		}
 		return l, text, fix
 	})

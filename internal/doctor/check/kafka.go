@@ -73,9 +73,9 @@ func examineBrokers(ctx context.Context, cfg config.Config, r *Report) bool {
 				len(clusters[i].Brokers)), "")
 		case kafka.TroubleOf(answers[i]) == sink.ConfigurationTrouble:
 			r.add(Fail, "broker "+broker, answers[i].Error(),
-				"correct what the error names; run waits until then and publishes nothing there")
+				"fix what the error names; until then run publishes nothing there")
 		case reachable:
-			r.add(Warn, "broker "+broker, answers[i].Error(), "start it, or take it out of kafka.brokers; others answer")
+			r.add(Warn, "broker "+broker, answers[i].Error(), "start it, or remove it from kafka.brokers; others answer")
 		default:
 			r.add(Fail, "broker "+broker, answers[i].Error(), "check kafka.brokers, the network and that the broker runs")
 		}
@@ -244,7 +244,7 @@ func judgeMissing(t kafka.Topic, cfg config.Config) (l Level, text, fix string) 
 		return Fail, "it does not exist; its events are parked",
 			brokers.Kafka(cfg).Command(t.Name) + "; or set kafka.create_topics.enabled"
 	}
-	return Fail, t.Err.Error(), "see the error; it may pass by itself"
+	return Fail, t.Err.Error(), "see the error; it may be temporary"
 }
 
 // judgeTimes reports what the topic does to records whose time is not that of their publication; OK: nothing.
@@ -319,7 +319,7 @@ func judgeTopic(t kafka.Topic, cfg config.Config) (l Level, text, fix string) {
 		return Warn, text + ": one broker holds the only copy",
 			"create it with --replication-factor 3 where the cluster has the brokers"
 	case t.MinInSyncReplicas < 2:
-		return Warn, text + ": a write is acknowledged when one broker has it", alter + "min.insync.replicas=2"
+		return Warn, text + ": writes are acknowledged by a single broker", alter + "min.insync.replicas=2"
 	}
 	return OK, text, ""
 }

@@ -36,7 +36,7 @@ var services = []managed{
 	{"azure_pg_admin", "Azure Database for PostgreSQL", "the parameter wal_level = logical, then restart",
 		"ALTER ROLE %s WITH REPLICATION; as the administrator"},
 	{"neon_superuser", "Neon", "logical replication in the project's settings",
-		"make the role %s in the console, by the CLI or the API: Neon gives REPLICATION to no role made by SQL"},
+		"create the role %s in the console, CLI or API: Neon does not give REPLICATION to roles created by SQL"},
 	{"supabase_admin", "Supabase", "its default", "ALTER ROLE %s WITH REPLICATION; as postgres"},
 	{"crunchy_superuser", "Crunchy Bridge", "its default", "ALTER ROLE %s WITH REPLICATION; as postgres"},
 }

@@ -126,7 +126,7 @@ func (e *postgresExam) privileges() error {
 	}
 	marks := slices.Contains(e.table.Columns, publishedAt)
 	if e.cfg.Outbox.AfterPublish == config.AfterPublishMark && e.cfg.Outbox.MarkSet == "" && !marks {
-		e.add(Warn, name, "there is no column "+publishedAt+": published rows are kept as they are",
+		e.add(Warn, name, "no column "+publishedAt+": published rows are kept as they are",
 			"set outbox.after_publish: keep, or outbox.mark_set for columns of your own")
 	} else {
 		e.add(OK, name, "role "+role+" has what it needs", "")
@@ -163,7 +163,7 @@ func (e *postgresExam) relayTables() error {
 	case err != nil:
 		return err
 	case found == 0:
-		e.add(Fail, "relay's tables", "there are none in schema "+e.cfg.Postgres.Schema,
+		e.add(Fail, "relay's tables", "none in schema "+e.cfg.Postgres.Schema,
 			e.byInit("cdc-relay init creates them (--dry-run prints the SQL)"))
 	case len(e.lacking[false]) > 0:
 		e.lacks("relay's tables", role, e.lacking[false])
@@ -230,7 +230,7 @@ func (e *postgresExam) publication() error {
 	what := "publication " + name
 	problems, err := e.store.CheckPublication(e.ctx, name)
 	if store.Classify(err) == store.Retry { // from 16 on the catalog's view of a publication waits for its tables
-		e.add(Warn, what, "the outbox is locked, so it was not looked at: "+err.Error(), lookAgain)
+		e.add(Warn, what, "the outbox is locked and was not checked: "+err.Error(), lookAgain)
 		return nil
 	}
 	if err != nil {

@@ -47,7 +47,7 @@ func examineRegistry(ctx context.Context, cfg config.Config, r *Report, rows cho
 		}
 	}
 	if more := len(subjects) - topicsShown; more > 0 {
-		r.add(OK, "subjects", fmt.Sprintf("%d more were looked at", more), "")
+		r.add(OK, "subjects", fmt.Sprintf("%d more were checked", more), "")
 	}
 	if len(subjects) == 0 && rows.known {
 		r.add(Warn, "subjects", "no row chooses one yet; events wait until the schema of theirs is registered",

@@ -26,7 +26,7 @@ func (e *postgresExam) standbys() error {
 		e.add(OK, name, "empty: no commit waits for a standby", "")
 	case replication.NamesStandby(names, c.ApplicationName):
 		e.add(Fail, name, fmt.Sprintf("%q takes the relay's stream (application_name %s) for a standby, too: each commit "+
-			"would wait for what the relay confirms, its own commits included, without an end", names, c.ApplicationName),
+			"would wait forever for the relay's confirmation, including its own commits", names, c.ApplicationName),
 			e.setTo(replication.StandbyRemedy, ", and let it list the standbys by their names"))
 	default:
 		e.add(OK, name, fmt.Sprintf("%q does not name the relay's stream", names), "")

@@ -32,7 +32,7 @@ func (e *postgresExam) expressions() error {
 	case class == store.Retry:
 		e.add(Warn, "expressions",
 			"the outbox is locked, so outbox.published_when, outbox.order_by, mark_set, dead_set and retry_set were not "+
-				"looked at: "+err.Error(), lookAgain)
+				"checked: "+err.Error(), lookAgain)
 	default:
 		return err
 	}

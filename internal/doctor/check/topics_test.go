@@ -45,7 +45,7 @@ func TestTopicsAreJudgedByTheirWorst(t *testing.T) {
 		}, want: Warn, text: "only the last message of a key"},
 		"one in sync is enough": {change: func(x *kafka.Topic) {
 			x.MinInSyncReplicas = 1
-		}, want: Warn, text: "acknowledged when one broker has it"},
+		}, want: Warn, text: "acknowledged by a single broker"},
 		"small messages":  {limit: 2 << 20, want: Warn, text: "smaller than limits.max_event_bytes 2MiB"},
 		"limit that fits": {limit: 1 << 20, want: OK},
 		"may not write": {change: func(x *kafka.Topic) {

@@ -111,7 +111,7 @@ func (s Shape) Oversize() string {
 func (s Shape) excess() string {
 	switch {
 	case s.exponent > exponentMost:
-		return fmt.Sprintf("it has a number with an exponent beyond %d, which is the largest that is validated", exponentMost)
+		return fmt.Sprintf("it has a number with an exponent beyond %d, the largest that is validated", exponentMost)
 	case s.digits > digitsMost:
 		return fmt.Sprintf("it has a number of %d digits, and at most %d are validated", s.digits, digitsMost)
 	}
@@ -141,5 +141,5 @@ type TooLong struct{ After time.Duration }
 
 // Error names the bound.
 func (t *TooLong) Error() string {
-	return fmt.Sprintf("the work on the payload was given up after %v", t.After)
+	return fmt.Sprintf("processing the payload was aborted after %v", t.After)
 }

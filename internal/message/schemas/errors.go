@@ -6,6 +6,6 @@ import "errors"
 var (
 	// ErrUnfit: the payload does not fit its schema, and never will.
 	ErrUnfit = errors.New("the payload does not fit its schema")
-	// ErrNoSchema: the registry has answered that there is no usable schema; the event waits until there is one.
-	ErrNoSchema = errors.New("there is no usable schema")
+	// ErrNoSchema: the registry has answered that no usable schema; the event waits until there is one.
+	ErrNoSchema = errors.New("no usable schema")
 )

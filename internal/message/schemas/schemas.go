@@ -54,7 +54,7 @@ func Load(directory string) (*Set, error) {
 		s.byType[eventType] = &Schema{schema, effort}
 	}
 	if len(s.byType)+len(problems) == 0 {
-		problems = append(problems, fmt.Errorf("there is no file <event type>%s in it", extension))
+		problems = append(problems, fmt.Errorf("it has no file <event type>%s", extension))
 	}
 	return s, errors.Join(problems...)
 }

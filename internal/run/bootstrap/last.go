@@ -62,7 +62,7 @@ func (was LastSession) Next(e Ended) LastSession {
 // refusal explains why a session could not read the slot; empty for other errors.
 func refusal(err error) string {
 	if _, ok := errors.AsType[*replication.PublicationMissingError](err); ok {
-		return "is older than the publication, so that the server cannot decode what it holds"
+		return "is older than the publication, so the server cannot decode its WAL"
 	}
 	if e, ok := errors.AsType[*decoder.ColumnError](err); ok {
 		return fmt.Sprintf("holds rows of a time at which the outbox published no column %q, so that the relay cannot "+
@@ -106,5 +106,5 @@ func (b broken) halt(slot store.SlotStatus, confirmed outbox.LSN) error {
 		Reason: fmt.Sprintf("the server cannot give out what comes next, %d times in a row: %v", b.sessions, b.by),
 		Risk:   halt.RiskWAL,
 		Remedy: "most likely a row is too large for Postgres to print (1 GB of text; a bytea needs two characters for " +
-			"each byte): find it and move the slot past it as docs/runbooks/unreadable.md says"}
+			"each byte): find it and move the slot past it: docs/runbooks/unreadable.md"}
 }

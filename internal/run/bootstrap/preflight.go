@@ -62,7 +62,7 @@ func refusedExpressions(refused []*store.ExpressionError, cause error) *halt.Err
 		reasons, fixes = append(reasons, e.Error()), append(fixes, e.Fix)
 	}
 	return &halt.Error{Code: halt.Setup, Reason: strings.Join(reasons, "; "), Risk: halt.RiskWAL, Cause: cause,
-		Remedy: strings.Join(fixes, "; ") + "; cdc-relay check says whether Postgres takes it, then start the relay again"}
+		Remedy: strings.Join(fixes, "; ") + "; try it with cdc-relay check, then start the relay again"}
 }
 
 // readOnly is the halt for a standby.

@@ -247,6 +247,6 @@ func (s Setup) setBaseline(ctx context.Context, state *store.State) error {
 	if err != nil {
 		return explainStore(err)
 	}
-	s.Logger.Info().Int64("rows", n).Msg("outbox.catch_up is false: rows that are there now count as published")
+	s.Logger.Info().Int64("rows", n).Msg("outbox.catch_up is false: existing rows count as published")
 	return nil
 }

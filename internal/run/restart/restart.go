@@ -23,7 +23,7 @@ import (
 var (
 	ErrTakenOver = errors.New("another relay took the slot over")
 	// ErrNotStreaming reports that the reason, behind what no one has read, has not arrived.
-	ErrNotStreaming = errors.New("the server stopped streaming to this relay, and has not said why yet")
+	ErrNotStreaming = errors.New("the server stopped streaming to this relay; the reason is not known yet")
 	// ErrSpools ends a session whose events cannot be sent; the next one stores them.
 	ErrSpools = errors.New("more WAL is kept than wal.budget while events cannot be sent")
 	// ErrSounded ends a session that has thrown away what it read.
@@ -116,7 +116,7 @@ func Said(err error) string {
 		if strings.HasPrefix(pg.Code, interventions) {
 			return "the server or an administrator ended the connection; reconnecting"
 		}
-		return "Postgres refused a statement; trying again. If it stays so, cdc-relay check says what is missing"
+		return "Postgres refused a statement; trying again. If it persists, cdc-relay check shows what is missing"
 	}
 	if store.Classify(err) == store.Reconnect {
 		return "the connection to Postgres broke off; reconnecting"

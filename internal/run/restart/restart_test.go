@@ -63,7 +63,7 @@ func TestEndOfASessionIsSaidByItsCause(t *testing.T) {
 		{&replication.SilentError{}, "has not answered for wal_sender_timeout"},
 		{replication.ErrServerEnded, "the server has ended the stream, as at a shutdown"},
 		{&pgconn.PgError{Code: "57P01"}, "the server or an administrator ended the connection"},
-		{&pgconn.PgError{Code: "42501"}, "Postgres refused a statement; trying again. If it stays so, cdc-relay check"},
+		{&pgconn.PgError{Code: "42501"}, "Postgres refused a statement; trying again. If it persists, cdc-relay check"},
 		{io.ErrUnexpectedEOF, "the connection to Postgres broke off"},
 		{bootstrap.ErrSlotWaits, "the slot cannot be created yet"},
 		{ErrTakenOver, "another relay has the slot"},

@@ -207,10 +207,10 @@ func (e *Executor) refuse(request *store.Request) string {
 		return "" // of the whole table
 	case store.RequestRepublish:
 		if request.Unreadable == nil && (len(request.Filter.IDs) == 0 || request.Filter.Criteria() != "ids") {
-			return "what is to be published once more is chosen by ids, and by nothing else"
+			return "events to publish again must be chosen by ids"
 		}
 	default:
-		return "this version of the relay knows no such request"
+		return "this version of the relay does not support the request"
 	}
 	if request.Unreadable != nil {
 		return "this version of the relay cannot read its filter: " + request.Unreadable.Error()

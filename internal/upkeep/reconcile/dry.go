@@ -46,7 +46,7 @@ func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryR
 		return r, err
 	}
 	if state == nil {
-		return r, fmt.Errorf("no relay has used this slot yet: there is nothing to reconcile; start with cdc-relay run")
+		return r, fmt.Errorf("no relay has used this slot yet: nothing to reconcile; start with cdc-relay run")
 	}
 	first, err := unrecordedIDs(ctx, tables)
 	if err != nil {

@@ -147,6 +147,6 @@ func TestNewestErrorIsShownAndSaysWhenItIsOver(t *testing.T) {
 		want("topic t", true)
 		h.Died("t", &sink.Reason{Code: "TOO_LARGE", Text: "2 MB"})
 		h.SinkTrouble("")
-		want("an event for topic t died (TOO_LARGE): 2 MB", false)
+		want("an event for topic t became a dead letter (TOO_LARGE): 2 MB", false)
 	})
 }

@@ -37,7 +37,8 @@ func (h *State) erred(kind errorKind, what, text string) {
 func (h *State) Died(topic string, reason *sink.Reason) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.erred(deadError, "", fmt.Sprintf("an event for topic %s died (%s): %s", topic, reason.Code, reason.Text))
+	h.erred(deadError, "",
+		fmt.Sprintf("an event for topic %s became a dead letter (%s): %s", topic, reason.Code, reason.Text))
 }
 
 // SinkTrouble notes what the sink waits for, or with "" that it waits for nothing.

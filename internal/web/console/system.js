@@ -20,14 +20,14 @@ const noteWords = {
 const serverWords = {
   caught_up: "has worked through the WAL",
   sending: "sends events",
-  decoding: "works through WAL without events for this relay, or through a large transaction before its end; events behind it wait for that, not for the relay",
+  decoding: "works through WAL without events for this relay, or through a large transaction before its end; later events wait for the server, not for the relay",
   blocked: "could go on; the relay or the network takes nothing",
 };
 
 // server says it, as far as it can be told.
 function server(w) {
   if (!w) return "not known to this process";
-  const text = serverWords[w.state] || "cannot be told what it is at";
+  const text = serverWords[w.state] || "unknown";
   const left = w.state === "caught_up" ? "" : "; " + bytes(w.behind_bytes) + " to go, the oldest for " + seconds(w.behind_seconds) + (w.wait_event ? ", now in " + w.wait_event : "");
   return text + left + (w.spilled_transactions > 0 ? "; " + count(w.spilled_transactions) + " transactions larger than logical_decoding_work_mem so far, " + bytes(w.spilled_bytes) + " of them in files" : "");
 }

@@ -45,10 +45,10 @@ type Desk struct {
 
 // Errors that callers tell apart.
 var (
-	ErrNoInbox    = errors.New("there is no inbox")
+	ErrNoInbox    = errors.New("no inbox")
 	ErrNoConsumer = errors.New("no such consumer")
 	ErrNoEvent    = errors.New("this consumer has no parked event and no dead letter with this id")
-	ErrBusy       = errors.New("a consumer is at work on one of these events")
+	ErrBusy       = errors.New("a consumer is processing one of these events")
 	ErrDenied     = errors.New("the role of inbox.url may not do this")
 )
 

@@ -68,7 +68,7 @@ func serve(w http.ResponseWriter, name string) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrInvalid):
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.WriteHeader(http.StatusNotFound)
-		_, _ = w.Write([]byte("There is no such page. All of them: /docs/\n")) // the client is gone: no one to tell
+		_, _ = w.Write([]byte("No such page. All pages: /docs/\n")) // the client is gone: no one to tell
 		return
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -100,7 +100,7 @@ func render(name, schema string) (string, error) {
 	}
 	const place = "{{.Schema}}"
 	if rest := strings.ReplaceAll(string(text), place, ""); strings.Contains(rest, "{{") {
-		return "", fmt.Errorf("%s: there is nothing to fill in but %s", name, place)
+		return "", fmt.Errorf("%s: only %s can be filled in", name, place)
 	}
 	return strings.ReplaceAll(string(text), place, schema), nil
 }

@@ -34,14 +34,14 @@ func (q asking) absent(ctx context.Context, n int64) (whys []string, err error) 
 }
 
 func (q asking) whyNot(ctx context.Context, id string) (string, error) {
-	const others = "%s is not what the other flags choose"
+	const others = "%s does not match the other flags"
 	if q.kind == store.RequestRetry {
 		sum, err := q.st.ParkedSum(ctx, store.Filter{IDs: []string{id}})
 		switch {
 		case err != nil:
 			return "", err
 		case sum.Matching == 0:
-			return fmt.Sprintf("there is no parked event %s", cli.Plain(id)), nil
+			return fmt.Sprintf("no parked event %s", cli.Plain(id)), nil
 		case sum.Troubled > 0:
 			return fmt.Sprintf("%s waits for its topic or partition %s, which the relay checks all the time", cli.Plain(id),
 				strings.Join(sum.Topics, "")), nil
@@ -55,7 +55,7 @@ func (q asking) whyNot(ctx context.Context, id string) (string, error) {
 	d, err := q.st.DeadLetter(ctx, id)
 	switch {
 	case errors.Is(err, store.ErrNoDeadLetter):
-		return fmt.Sprintf("there is no dead letter %s", cli.Plain(id)), nil
+		return fmt.Sprintf("no dead letter %s", cli.Plain(id)), nil
 	case err != nil:
 		return "", err
 	case StateOf(&d.DeadLetter) != store.DeadOpen:
@@ -96,10 +96,10 @@ func (q asking) nothing(ctx context.Context, absent []string) error {
 		}
 	case len(absent) > 0: // the error says it
 	case u.Parked != nil && u.Parked.Matching > 0:
-		cli.Fprintf(q.a.Out, "%d parked events match, and none of them can be made due: %s; nothing was asked for\n",
+		cli.Fprintf(q.a.Out, "%d parked events match, but none can be made due: %s; nothing was requested\n",
 			u.Parked.Matching, u.Parked.WhyNotDue())
 	default:
-		cli.Fprintf(q.a.Out, "no %s match; nothing was asked for\n", q.what)
+		cli.Fprintf(q.a.Out, "no %s match; nothing was requested\n", q.what)
 	}
 	return notThere(absent)
 }

@@ -50,9 +50,9 @@ func (c *ChooseHeld) addEvents(cmd *cobra.Command, class string, classes []strin
 
 func (c *ChooseHeld) addAges(cmd *cobra.Command) {
 	cmd.Flags().Var(&cli.TextFlag{Into: &c.OlderThan, Shown: "AGE", NotEmpty: true}, "older-than",
-		"Only those that died, or were parked, longer ago: 90s, 24h, 7d.")
+		"Only events dead or parked for longer: 90s, 24h, 7d.")
 	cmd.Flags().Var(&cli.TextFlag{Into: &c.NewerThan, Shown: "AGE", NotEmpty: true}, "newer-than",
-		"Only those that died, or were parked, more recently.")
+		"Only events dead or parked more recently.")
 }
 
 // key returns the key that was given, which may be empty; nil: none.

@@ -126,7 +126,7 @@ func (q asking) told(r *store.Request) string {
 		return fmt.Sprintf("%s: request %d is queued, and the relay has not taken it up: it is of an older version, "+
 			"or just starting", q.kind, r.ID)
 	case r.FinishedAt == nil:
-		return fmt.Sprintf("%s: request %d goes on: %d of %d %s so far", q.kind, r.ID, r.Done, Total(r), q.what)
+		return fmt.Sprintf("%s: request %d continues: %d of %d %s so far", q.kind, r.ID, r.Done, Total(r), q.what)
 	case q.what == "":
 		return fmt.Sprintf("%s: done", q.kind)
 	case q.kind == store.RequestReplay:

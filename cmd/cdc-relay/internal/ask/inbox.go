@@ -127,7 +127,7 @@ func (c ChangeHeld) absent(ctx context.Context, d *consumers.Desk, f consumers.F
 		case err != nil:
 			return nil, err
 		case w.State == c.State:
-			whys = append(whys, cli.Plain(id)+" is not what the other flags choose")
+			whys = append(whys, cli.Plain(id)+" does not match the other flags")
 		case w.State == consumers.Dead || w.State == consumers.Parked || w.ResolvedBy == nil:
 			whys = append(whys, fmt.Sprintf("%s is %s, and --state is %s", cli.Plain(id), w.State, c.State))
 		default:

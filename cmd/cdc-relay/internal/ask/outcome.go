@@ -35,10 +35,10 @@ func (q asking) outcomes(r *store.Request) {
 		if listed++; listed > mostOutcomes {
 			continue
 		}
-		reason := "not tried yet; cdc-relay check tells what its topic may lack"
+		reason := "not tried yet; cdc-relay check shows problems of its topic"
 		switch {
 		case o.State == store.OutcomeBehind:
-			reason = "not sent: an earlier event of its key died again"
+			reason = "not sent: an earlier event of its key is a dead letter again"
 		case o.Code != "":
 			reason = cli.Plain(o.Code) + ": " + cli.Plain(o.Reason)
 		}
@@ -50,7 +50,7 @@ func (q asking) outcomes(r *store.Request) {
 	}
 	if r.Came(store.OutcomeDied) > 0 {
 		cli.Fprintln(q.a.Out,
-			"Those that died again are open dead letters. Fix the cause, then replay them once more: cdc-relay dlq list")
+			"Events that failed again are open dead letters. Fix the cause, then replay them: cdc-relay dlq list")
 	}
 	if r.Came(store.OutcomeBehind) > 0 {
 		cli.Fprintln(q.a.Out, "Those that stayed behind are open dead letters, too: replay them with the one in front of "+
@@ -58,7 +58,7 @@ func (q asking) outcomes(r *store.Request) {
 	}
 	if r.Came(store.OutcomeParked) > 0 {
 		cli.Fprintln(q.a.Out,
-			"The relay goes on trying those that are parked: cdc-relay parked list. Wait longer with --timeout DURATION")
+			"The relay keeps retrying parked events: cdc-relay parked list. Wait longer with --timeout DURATION")
 	}
 }
 

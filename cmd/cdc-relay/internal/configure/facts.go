@@ -19,7 +19,7 @@ func (w *writer) relayOf(ctx context.Context) {
 	w.publication()
 	st, err := store.Open(ctx, relay.StoreConfig(w.cfg))
 	if err != nil {
-		w.page.remember("the database could not be looked at as the relay will: %v", err)
+		w.page.remember("the database could not be checked as the relay will: %v", err)
 		return
 	}
 	defer st.Close()
@@ -113,7 +113,7 @@ func (w *writer) publication() {
 		case p.name != name:
 		case !p.inserts, !covers:
 			w.page.set("postgres.publication", quote(name), "It exists, and does not publish inserts of the table.")
-			w.page.remember("the publication %s does not publish inserts of %s: cdc-relay check says what to do", name,
+			w.page.remember("the publication %s does not publish inserts of %s: cdc-relay check prints the fix", name,
 				w.cfg.Outbox.Table)
 			return
 		default:

@@ -24,7 +24,7 @@ type initCommand struct {
 }
 
 func (c *initCommand) command() *cobra.Command {
-	cmd := cli.Command("init", "Write a configuration file from what the database has.",
+	cmd := cli.Command("init", "Write a configuration file from the database.",
 		`Asks the database what it has (tables that look like an outbox, publications, slots, wal_level), changes
 nothing there, and writes a configuration file with comments. What is set by flags and environment goes into the file,
 too: the database's URL and, for the sink, its kind and address. What could not be found out, or is not as the relay
@@ -45,7 +45,7 @@ Examples:
 	c.Write = "relay.yaml"
 	f.Var(&cli.TextFlag{Into: &c.Write, Shown: "FILE"}, "write", "Path of the file to write; - writes it to "+
 		"standard output.")
-	f.BoolVar(&c.Force, "force", false, "Replace a file that is there.")
+	f.BoolVar(&c.Force, "force", false, "Replace an existing file.")
 	f.DurationVar(&c.Timeout, "timeout", 30*time.Second, "How long the database may take to answer.")
 	return cmd
 }
@@ -62,7 +62,7 @@ func (c *initCommand) Run(a *cli.App) error {
 	c.Write = cli.Path(c.Write)
 	a.Positive("--timeout", c.Timeout)
 	if _, err := os.Stat(c.Write); err == nil && !c.Force && c.Write != "-" {
-		a.Wrong("--write", c.Write+" is there already, and is left as it is", "a path where no file is, or --force")
+		a.Wrong("--write", c.Write+" already exists and was left unchanged", "a path where no file is, or --force")
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
@@ -111,7 +111,7 @@ func (c initCommand) save(a *cli.App, text string) error {
 	}
 	f, err := os.OpenFile(c.Write, flags, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return cli.Usage(fmt.Errorf("%s is there already, and is left as it is; --force replaces it", c.Write))
+		return cli.Usage(fmt.Errorf("%s already exists and was left unchanged; --force replaces it", c.Write))
 	}
 	if err != nil {
 		return fmt.Errorf("write the configuration: %w", err)
@@ -179,7 +179,7 @@ func (w *writer) postgres() {
 	}
 	if !w.isSet("postgres.schema") && len(w.d.schemas) == 1 {
 		w.cfg.Postgres.Schema = w.d.schemas[0]
-		w.page.set("postgres.schema", quote(w.d.schemas[0]), "The tables of a relay are there.")
+		w.page.set("postgres.schema", quote(w.d.schemas[0]), "The relay's tables exist.")
 	}
 }
 
@@ -193,7 +193,7 @@ func (w *writer) outbox() {
 	found := recogniseAll(tables)
 	switch {
 	case named && len(tables) == 0:
-		w.page.set("outbox.table", quote(w.cfg.Outbox.Table), "There is no such table yet: cdc-relay init creates it.")
+		w.page.set("outbox.table", quote(w.cfg.Outbox.Table), "The table does not exist yet: cdc-relay init creates it.")
 	case named && len(found) == 0:
 		w.page.set("outbox.table", quote(w.cfg.Outbox.Table), "Its columns: "+names(tables[0])+".")
 		w.page.remember("map the columns of %s in outbox.columns: they are not recognised", w.cfg.Outbox.Table)

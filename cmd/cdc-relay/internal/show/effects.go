@@ -17,7 +17,7 @@ func Effects(a *cli.App, v *effects.Verdict) {
 	}{
 		{"published", v.Published, "", ""},
 		{"done", v.Done, "", ""},
-		{"missing", v.Missing, cli.Red, "the consumer's offset is behind them, and they have had no effect"},
+		{"missing", v.Missing, cli.Red, "the consumer's offset is past them, but they had no effect"},
 		{"parked", v.Parked, cli.Yellow, "wait in the inbox: SELECT * FROM inbox_parked"},
 		{"dead", v.Dead, cli.Yellow, "have failed permanently: SELECT * FROM inbox_dead"},
 		{"discarded", v.Discarded, cli.Faint, "given up by a person"},

@@ -50,7 +50,7 @@ func (r Slot) Print(a *cli.App) {
 		cli.Fprintf(a.Out, "%-10s %s\n", name, fmt.Sprintf(format, args...))
 	}
 	if !r.Exists {
-		line("slot", "%s: %s", r.Name, a.Paint(cli.Red, "there is none on this server"))
+		line("slot", "%s: %s", r.Name, a.Paint(cli.Red, "no such slot on this server"))
 		return
 	}
 	line("slot", "%s, plugin %s, database %s", r.Name, r.Plugin, r.Database)
@@ -66,7 +66,7 @@ func (r Slot) Print(a *cli.App) {
 	line("position", "confirmed %s, %s behind the end of WAL", r.ConfirmedLSN, cli.Bytes(r.LagBytes))
 	line("keeps", "%s of WAL", cli.Bytes(r.Retained))
 	if r.Safe != nil {
-		line("limit", "%s more can be written before the server may remove what it needs (max_slot_wal_keep_size)",
+		line("limit", "%s more can be written before the server may remove needed WAL (max_slot_wal_keep_size)",
 			cli.Bytes(*r.Safe))
 	}
 	status := r.WALStatus

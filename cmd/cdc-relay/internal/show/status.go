@@ -111,8 +111,8 @@ var serverDoes = map[string]string{
 	"caught_up": "has worked through the WAL",
 	"sending":   "sends events",
 	"decoding": "works through WAL without events for this relay, or through a large transaction before its end; " +
-		"events behind it wait for that, not for the relay",
-	"blocked": "could go on, and the relay or the network takes nothing: see the broker",
+		"later events wait for the server, not for the relay",
+	"blocked": "blocked by the relay or the network: see the broker",
 }
 
 // printServer prints what the server's side of the stream is at, as far as it can be told.
@@ -121,7 +121,7 @@ func printServer(st relay.Status, line func(name, format string, args ...any)) {
 	if w == nil {
 		return
 	}
-	text := "cannot be told what it is at"
+	text := "unknown"
 	if w.State != nil {
 		text = serverDoes[*w.State]
 	}

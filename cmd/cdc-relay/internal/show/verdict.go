@@ -29,7 +29,7 @@ func Verdict(a *cli.App, v *audit.Verdict) {
 	if v.Repaired != nil {
 		count("repaired", int(*v.Repaired), cli.Green, "published once more, with the header x-outbox-replay")
 	} else if v.Lost > 0 {
-		cli.Fprintln(a.Out, "               --repair has the relay publish once more what the topics have lost")
+		cli.Fprintln(a.Out, "               --repair publishes lost events again")
 	}
 	count("different", v.Different, cli.Red, "value, key or topic")
 	count("duplicated", v.Duplicated, cli.Yellow, "")

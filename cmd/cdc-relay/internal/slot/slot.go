@@ -82,7 +82,7 @@ func mayChange(ctx context.Context, cfg config.Config, s store.SlotStatus) error
 	name := cfg.Postgres.Slot
 	switch {
 	case !s.Exists:
-		return fmt.Errorf("there is no slot %q on this server", name)
+		return fmt.Errorf("no slot %q on this server", name)
 	case s.Mismatch() != "":
 		return fmt.Errorf("the slot %q cannot be this relay's: %s; %s", name, s.Mismatch(), store.OtherSlotName)
 	case s.Active:

@@ -14,7 +14,7 @@ import (
 var unreadable = map[string]string{
 	config.SinkRabbitMQ:    "reading a queue takes its messages away from the consumers",
 	config.SinkBullMQ:      "a job that is not in its queue may be done and removed",
-	config.SinkWebhook:     "what became of a request only its receiver knows",
+	config.SinkWebhook:     "only the receiver knows the outcome of a request",
 	config.SinkSQS:         "reading a queue takes its messages away from the consumers",
 	config.SinkSNS:         "a topic keeps nothing",
 	config.SinkEventBridge: "a bus keeps nothing",
@@ -22,7 +22,7 @@ var unreadable = map[string]string{
 }
 
 // elsewhere is where to look instead.
-const elsewhere = "What the relay knows is in its journal: cdc-relay find ID says it of one event, the table " +
+const elsewhere = "The relay's record is its journal: cdc-relay find ID shows one event, the table " +
 	"cdc_relay_journal of all. To see what consumers have missed, compare its event_id with the ids that they keep"
 
 // Readable says why the topics of the configured sink cannot be compared with the table, and where to look instead;

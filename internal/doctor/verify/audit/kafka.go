@@ -92,7 +92,7 @@ func (k onKafka) compacted(ctx context.Context, topic string) (compacts bool, no
 		}
 	}
 	return true, fmt.Sprintf("topic %s: the broker does not tell its cleanup.policy (the principal needs "+
-		"DescribeConfigs): what it does not hold is counted as removed by it", topic), nil
+		"DescribeConfigs): missing records count as removed by it", topic), nil
 }
 
 // ask asks for offsets of all partitions, again and again while one has no leader that knows of it: so it is just after

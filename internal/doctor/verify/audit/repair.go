@@ -56,7 +56,8 @@ func (r *Repair) do(ctx context.Context, st *store.Store, auditor *verify.Audito
 	dead, err := r.dead(ctx, st, auditor)
 	if dead > 0 {
 		*v.Repaired -= dead
-		v.Notes = append(v.Notes, fmt.Sprintf("%d of the events died, as the broker refuses them: cdc-relay dlq list", dead))
+		v.Notes = append(v.Notes, fmt.Sprintf(
+			"%d of the events became dead letters, because the broker refuses them: cdc-relay dlq list", dead))
 	}
 	return err
 }

@@ -152,7 +152,7 @@ func (r *topicReader) follow(ctx context.Context, topic string) error {
 	}
 	r.topics[topic], r.thins[topic] = found.ends, found.thins
 	if len(found.ends) == 0 {
-		found.note = fmt.Sprintf("there is no topic %s", topic)
+		found.note = fmt.Sprintf("no topic %s", topic)
 	}
 	if found.note != "" {
 		r.notes = append(r.notes, found.note)

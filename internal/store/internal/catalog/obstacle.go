@@ -46,7 +46,7 @@ func obstacle(ctx context.Context, tx pgx.Tx, name, fix string) error {
 		name).Scan(&kind)
 	if err == nil && kind != "" {
 		err = &record.ObstacleError{Fix: fix,
-			What: fmt.Sprintf("there is a %s %s already, which is not this relay's", kind, name)}
+			What: fmt.Sprintf("a %s %s already exists and is not this relay's", kind, name)}
 	}
 	return err
 }
@@ -77,8 +77,8 @@ func (s *Catalog) viewObstacle(ctx context.Context, tx pgx.Tx, is seen) error {
 			"init "+
 			"for %s would replace it", s.db.Names.View, shows, s.db.Names.Outbox)}
 	case kind != "view" || !made && !s.olderView(ctx, tx):
-		return &record.ObstacleError{Fix: "set postgres.schema to another schema, or rename what is there",
-			What: fmt.Sprintf("there is a %s %s already, which is not this relay's", kind, s.db.Names.View)}
+		return &record.ObstacleError{Fix: "set postgres.schema to another schema, or rename the existing one",
+			What: fmt.Sprintf("a %s %s already exists and is not this relay's", kind, s.db.Names.View)}
 	}
 	return nil
 }

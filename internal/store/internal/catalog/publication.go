@@ -74,7 +74,7 @@ func (s *Catalog) CheckPublication(ctx context.Context, name string) ([]record.P
 	},
 		publicationSQL, name, o.Schema, o.Name)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return []record.Problem{{What: fmt.Sprintf("there is no publication %q", name), Repair: s.PublicationSQL(name)}}, nil
+		return []record.Problem{{What: fmt.Sprintf("no publication %q", name), Repair: s.PublicationSQL(name)}}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("check publication %q: %w", name, err)

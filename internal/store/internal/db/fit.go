@@ -89,7 +89,7 @@ func (s *DB) fitColumn(w Mapped, byName map[string]column, all []string) error {
 	have, found := byName[w.Name]
 	switch {
 	case !found:
-		return fmt.Errorf("there is no column %[1]q: if it was renamed, ALTER TABLE %[2]s RENAME COLUMN <its name now> TO "+
+		return fmt.Errorf("no column %[1]q: if it was renamed, ALTER TABLE %[2]s RENAME COLUMN <its name now> TO "+
 			"%[3]s, or set %[4]s to one of its columns (%[5]s); "+
 			"if it is missing, ALTER TABLE %[2]s ADD COLUMN %[3]s %[6]s", w.Name, s.Names.Outbox, Quote(w.Name), key,
 			strings.Join(all, ", "), w.add)

@@ -98,7 +98,7 @@ func (s *Desk) edit(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, e
 	case closed != "":
 		return fmt.Errorf("%w: %s", record.ErrCannot, closed)
 	case edits != int64(e.Seen):
-		return fmt.Errorf("%w: it was edited at the same time; look at it again: cdc-relay dlq show %s",
+		return fmt.Errorf("%w: it was edited at the same time; check it again: cdc-relay dlq show %s",
 			record.ErrCannot, e.ID)
 	}
 	if _, err = tx.Exec(ctx, fill(keepFormerSQL), source, e.ID, e.Who, nullable(e.Note), payload,

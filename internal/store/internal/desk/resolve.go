@@ -307,7 +307,7 @@ func (s *Desk) noneDue(ctx context.Context, f record.Filter) error {
 		return fmt.Errorf("%w: no parked event matches; it may have been published or moved to the dead letters by now",
 			record.ErrCannot)
 	}
-	return fmt.Errorf("%w: none of the %d parked events that match can be made due: %s", record.ErrCannot, sum.Matching,
+	return fmt.Errorf("%w: none of the %d matching parked events can be made due: %s", record.ErrCannot, sum.Matching,
 		sum.WhyNotDue())
 }
 

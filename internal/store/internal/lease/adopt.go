@@ -150,10 +150,10 @@ func (s *Lease) chooseMemory(all []record.Memory, from string) (m record.Memory,
 	switch {
 	case len(present) > 0 && len(others) > 0 && others[0].Slot != s.db.Config.Slot:
 		err = refused("two memories cannot become one; set postgres.slot to an unused name, and choose one by --from",
-			"slot %q has a memory of its own, and there is one of %s", s.db.Config.Slot, slotList(others))
+			"slot %q already has records, and so does %s", s.db.Config.Slot, slotList(others))
 	case len(present) > 0 && from != "" && from != s.db.Config.Slot:
 		err = refused("see the slots in cdc_relay_source, and correct --from",
-			"slot %q has a memory of its own, and no relay has recorded anything for table %s under slot %q",
+			"slot %q already has records, and none exist for table %s under slot %q",
 			s.db.Config.Slot, table, from)
 	case len(present) > 0:
 		m = present[0]
@@ -165,7 +165,7 @@ func (s *Lease) chooseMemory(all []record.Memory, from string) (m record.Memory,
 			"no relay has recorded anything for table %s in schema %s", table, s.db.Config.Schema)
 	case len(others) > 1 && others[0].Slot != others[1].Slot:
 		err = refused("name one by --from SLOT",
-			"several relays have recorded what they published from table %s: %s", table, slotList(others))
+			"several relays have records for table %s: %s", table, slotList(others))
 	default:
 		m = others[0] // the latest of one slot
 	}
@@ -182,7 +182,7 @@ func (s *Lease) unused(m record.Memory) error {
 		return refused("stop that relay first",
 			"a relay streams from slot %q (pid %d) and uses the memory", m.Slot, m.SlotPID)
 	case m.SlotThere && m.Slot != s.db.Config.Slot:
-		return refused(fmt.Sprintf("go on with it by postgres.slot: %s; if that relay is retired, "+
+		return refused(fmt.Sprintf("continue with it by setting postgres.slot: %s; if that relay is retired, "+
 			"cdc-relay slot drop --postgres-slot %s, with that relay's configuration, first shows whose the slot is",
 			m.Slot, m.Slot),
 			"this database still has the slot %q, which keeps what that relay has not read", m.Slot)

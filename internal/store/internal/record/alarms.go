@@ -22,5 +22,5 @@ type Alarm struct {
 	AckedNote string     `json:"acknowledged_note,omitempty"`
 }
 
-// ErrNoAlarm reports that there is no open alarm with a number that was named.
-var ErrNoAlarm = errors.New("there is no open alarm")
+// ErrNoAlarm reports that no open alarm with a number that was named.
+var ErrNoAlarm = errors.New("no open alarm")

@@ -137,11 +137,11 @@ type WaitingTopic struct {
 func (p ParkedSum) WhyNotDue() string {
 	var parts []string
 	if p.Troubled > 0 {
-		parts = append(parts, fmt.Sprintf("%d wait until their topic or partition is well, which is looked at all the time "+
-			"(%s; cdc-relay check may say what it lacks)", p.Troubled, strings.Join(p.Topics, ", ")))
+		parts = append(parts, fmt.Sprintf("%d wait until their topic or partition recovers, which is checked continuously "+
+			"(%s; cdc-relay check may show the problem)", p.Troubled, strings.Join(p.Topics, ", ")))
 	}
 	if p.Behind > 0 {
-		parts = append(parts, fmt.Sprintf("%d are behind others of their keys", p.Behind))
+		parts = append(parts, fmt.Sprintf("%d wait behind others of their keys", p.Behind))
 	}
 	if p.Due > 0 {
 		parts = append(parts, fmt.Sprintf("%d are due already", p.Due))

@@ -36,7 +36,7 @@ func (f *Found) Tell(slot SlotStatus) {
 	case FoundPublished:
 		f.Says = f.published()
 	case FoundBaseline:
-		f.Says = "It was in the table, and said that it was published, when the relay began; the relay has not sent it."
+		f.Says = "It was marked as published when the relay began; the relay has not sent it."
 	case FoundParked:
 		f.Says, f.Do = f.Parked.tell(f.ID)
 	case FoundDiscarded:
@@ -49,16 +49,16 @@ func (f *Found) Tell(slot SlotStatus) {
 		if edited := f.Dead.edited(); edited != "" {
 			f.Says += "." + edited
 		}
-		f.Do = "Fix the cause, then: cdc-relay dlq replay " + f.ID + "; or change what it sends: cdc-relay dlq edit " +
+		f.Do = "Fix the cause, then: cdc-relay dlq replay " + f.ID + "; or edit it: cdc-relay dlq edit " +
 			f.ID + "; or close it: cdc-relay dlq discard " + f.ID
 	case FoundInFlight:
 		f.Says = fmt.Sprintf("The relay has read it at %s and is sending it to topic %s; it is not acknowledged and "+
 			"recorded yet.",
 			at(f.InFlight.Since), f.InFlight.Topic)
-		f.Do = "Nothing, unless it stays so: cdc-relay status says what the broker answers."
+		f.Do = "Nothing. If it persists, cdc-relay status shows the broker's answer."
 	case FoundMarked:
-		f.Says = "Its row says that it is published; the journal does not. Another program published it, or its journal " +
-			"row is older than journal.retention."
+		f.Says = "Its row is marked as published, but the journal has no record. Another program published it, or its " +
+			"journal row is older than journal.retention."
 	case FoundWaiting:
 		f.Says, f.Do = waiting(slot)
 		if f.Published != nil {
@@ -96,7 +96,7 @@ func (d *FoundDeath) edited() string {
 	if d.EditedAt == nil {
 		return ""
 	}
-	return fmt.Sprintf(" What it sends was edited by %s at %s: cdc-relay dlq show has what was there before.",
+	return fmt.Sprintf(" It was edited by %s at %s: cdc-relay dlq show has the previous version.",
 		name(d.EditedBy), at(*d.EditedAt))
 }
 
@@ -115,7 +115,7 @@ func (p *FoundParking) tell(id string) (says, do string) {
 		return says + reason, "See to the first: cdc-relay find " + *p.Behind
 	case p.Waits:
 		return says + ", until the topic or the partition is well" + reason,
-			"Fix the topic: cdc-relay check names what it lacks. The relay retries, and continues by itself."
+			"Fix the topic: cdc-relay check shows the problem. The relay retries by itself."
 	case p.NextRetryAt == nil:
 		return says + ", behind a dead letter of its key, which holds its followers (retry.on_dead: hold)" + reason,
 			"Replay or discard that dead letter: cdc-relay dlq list"
@@ -127,7 +127,7 @@ func waiting(slot SlotStatus) (says, do string) {
 	const committed = "Its row is committed, and nothing is recorded of it yet"
 	switch {
 	case !slot.Exists:
-		return committed + "; there is no replication slot.",
+		return committed + "; the replication slot does not exist.",
 			"Start a relay: cdc-relay run. It publishes what is in the table and not recorded."
 	case !slot.Active:
 		return fmt.Sprintf("%s; no relay streams now. The slot keeps the WAL from %s on.", committed, slot.Confirmed),

@@ -14,7 +14,7 @@ import (
 // nothing. One that does not says why in JSON, wants one more byte, and ends the login.
 func (s *SASL) bearer(token string) (func(challenge string) (response string, done bool, err error), error) {
 	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return nil, &LoginError{What: "what is there holds spaces, lines or other characters that no token has",
+		return nil, &LoginError{What: "it contains spaces, line breaks or other characters that no token has",
 			Check: s.source().Key()}
 
 	}

@@ -174,4 +174,4 @@ func (g *Gate) Shut() bool {
 // ErrImpatient ends a request whose answer takes longer than its Patience.
 var ErrImpatient = errors.New("the answer takes unusually long")
 
-var errGivenUp = errors.New("the request was given up before it was sent")
+var errGivenUp = errors.New("the request was abandoned before it was sent")

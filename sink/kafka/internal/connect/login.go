@@ -115,7 +115,7 @@ func (s *SASL) logIn(pc *protocol.Conn, password string) (time.Duration, error) 
 			return 0, err
 		}
 		if err != nil {
-			return 0, &LoginError{What: "the broker did not prove that it knows the password of " + s.Username,
+			return 0, &LoginError{What: "the broker did not prove knowledge of the password of " + s.Username,
 				Check: s.keys(), Err: err}
 		}
 		if done {

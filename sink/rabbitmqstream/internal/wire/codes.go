@@ -32,14 +32,14 @@ const (
 type Answer uint16
 
 var answers = map[Answer]string{
-	NoStream: "there is no such stream", codeStreamExists: "the stream exists",
+	NoStream: "no such stream", codeStreamExists: "the stream exists",
 	codeNotAvailable:  "the stream is not available: it has no leader at present, or was deleted",
 	codeLoginFailed:   "wrong user or password; correct rabbitmq.stream_url and rabbitmq.password_file",
 	codeLoopbackOnly:  "the user guest may log in from the server itself only",
 	codeNoVirtualHost: "no such virtual host, or no permission for it; see rabbitmqctl set_permissions",
 	codeFrameTooLarge: "the frame is too large",
 	codeInternal:      "internal error", AccessRefused: "the user lacks the permission to write or to read",
-	codePrecondition: "precondition failed", codeNoPublisher: "there is no such publisher",
+	codePrecondition: "precondition failed", codeNoPublisher: "no such publisher",
 	codeUnknownFrame: "the server does not know the question",
 }
 
