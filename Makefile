@@ -12,7 +12,7 @@ EVENTS ?= 1000000
 VERSION ?= 0.1.0
 # How many seeds of the simulator `make test` plays, `make test-rest` and `make simulate`; FROM is the first of these.
 QUICK_SEEDS ?= 5000
-SEEDS ?= 100000
+SEEDS ?= 45000
 NIGHTLY_SEEDS ?= 1000000
 FROM ?= 1000000
 # What `make simulate-sql` plays: sequences of calls, and seeds.
@@ -33,10 +33,10 @@ SYFT := github.com/anchore/syft/cmd/syft@v1.33.0
 TAGS := grpcnotrace
 # Modules of their own below this one.
 MODULES := emit inbox test/inbox test/peers test/forgetful test/kube test/openapi examples
-# One package at a time per core would start a Postgres and a Kafka in each; two at a time, and beside them one of the
-# modules below, which mostly wait, fit 2 cores and 6 GB.
+# Each package starts a Postgres and a Kafka of its own and waits for them half of its time: three at a time, and beside
+# them one of the modules below, keep 2 cores busy and fit 8 GB.
 # The timeout ends what hangs; a busy machine may take several times as long as a quiet one.
-TESTFLAGS ?= -p 2 -timeout 90m
+TESTFLAGS ?= -p 3 -timeout 90m
 
 export MODULES QUICK_SEEDS SEEDS TESTFLAGS
 
@@ -58,7 +58,7 @@ test: ## what is fast, and a real scenario of each promise, with the race detect
 	@test/run.sh quick
 
 .PHONY: test-rest
-test-rest: ## what make test leaves out: more scenarios, and SEEDS seeds of the simulator, 100,000
+test-rest: ## what make test leaves out: more scenarios, and SEEDS seeds of the simulator, 45,000
 	@test/run.sh rest
 
 .PHONY: test-all
@@ -123,7 +123,7 @@ test-matrix: ## what speaks to Postgres, on each version of MATRIX, 14 15 16 17 
 
 .PHONY: test-newest
 test-newest: ## what differs between versions of Postgres, on the newest: publications, slots, failover; a minute
-	CDC_RELAY_TEST_POSTGRES_VERSION=18 go test -race -count=1 -p 2 -timeout 10m -run 'Publication(Dropped|MadeAnew|That)|MissingPublication|PartitionedOutboxW|LostSlot|SlotMoved|WithTheSlot|TransactionTimeout|StreamIs|SettingsOf|NamesOfStandbys|SynchronousStandby' ./replication ./internal/store ./relay ./test
+	CDC_RELAY_TEST_POSTGRES_VERSION=18 go test -race -count=1 -p 3 -timeout 10m -run 'Publication(Dropped|MadeAnew|That)|MissingPublication|PartitionedOutboxW|LostSlot|SlotMoved|WithTheSlot|TransactionTimeout|StreamIs|SettingsOf|NamesOfStandbys|SynchronousStandby' ./replication ./internal/store ./relay ./test
 
 .PHONY: fuzz
 fuzz: ## fuzz each fuzz target for FUZZTIME, 1m
