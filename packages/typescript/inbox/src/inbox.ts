@@ -1,0 +1,311 @@
+import type { Pool, PoolClient } from 'pg'
+import { Outage, Permanent, RetryAfter, Unavailable, describe } from './errors.js'
+import { Ledger } from './ledger.js'
+import { decode, read, type InboxEvent, type Message, type Read } from './message.js'
+import { Solitude } from './solitude.js'
+import { guard, type Tx } from './tx.js'
+
+/** How an event was decided. parked: it is tried again; duplicate: it was decided before. */
+export type Outcome = 'done' | 'ignored' | 'duplicate' | 'parked' | 'dead'
+
+/** Has an event's effect through tx, and nowhere else: it runs again if the commit fails. */
+export type Handler<T = any> = (event: InboxEvent<T>, tx: Tx, signal: AbortSignal) => Promise<unknown> | unknown
+
+/** What is counted; `metrics` of @cdc-relay/inbox/prom-client implements it. */
+export interface Metrics {
+  processed(status: Exclude<Outcome, 'parked'>, type: string): void
+  retried(type: string): void
+  handlerNotFound(type: string): void
+  took(type: string, seconds: number): void
+  inflight(change: 1 | -1): void
+  lag(topic: string, partition: number, messages: number): void
+}
+
+export interface Options {
+  pool: Pool
+  /** The permanent name of this consumer. */
+  name: string
+  /** Where `cdc-relay init --inbox` created the tables. Default: public. */
+  schema?: string
+  retry?: {
+    /** Default: 5. */
+    attempts?: number
+    /** The first delay, doubled for each attempt. Default: 50 ms. */
+    initialMs?: number
+    /** Default: 5 min. */
+    maxMs?: number
+    /** Explicit delays instead. */
+    scheduleMs?: number[]
+  }
+  /** How long a handler may take. Then its session is ended, and it counts as an attempt. Default: 30 s. */
+  handlerTimeoutMs?: number
+  /** What becomes of types without a handler. Default: ignore. */
+  unknown?: 'ignore' | 'dead'
+  /** How long ids are kept: longer than the topics' retention. Default: 14 days. */
+  keepMs?: number
+  metrics?: Metrics
+  log?: (level: 'info' | 'warn' | 'error', message: string, fields?: object) => void
+}
+
+interface Run { r: Read; attempt: number; parked: boolean }
+interface Failure { cause: unknown; lost: boolean }
+
+const mostLosses = 3 // sessions that an event may lose, with the server there, before that is its handler's fault
+const mostAlone = 2 // deaths of processes while it ran alone
+const rollbackWithinMs = 5_000
+
+/**
+ * Decides events, each once: its effect, its place among the parked, or its dead letter commits together with its id.
+ * Invariants: a handler runs only in the transaction that has claimed its event, and bookkeeping never does.
+ */
+export class Inbox {
+  readonly ledger: Ledger
+  readonly options: Options
+  private readonly handlers = new Map<string, Handler>()
+  private readonly solitude = new Solitude()
+  private readonly losses = new Map<string, number>()
+  private readonly noted = new Set<string>()
+  /** When the next event is due that this process has parked, in ms since 1970. */
+  dueAt = Infinity
+
+  constructor(options: Options) {
+    const problems = []
+    if (!options.pool?.connect) problems.push('pool must be a pg.Pool')
+    if (!options.name) problems.push('name must be the permanent name of this consumer')
+    for (const [key, value] of Object.entries({ ...options.retry, keepMs: options.keepMs, handlerTimeoutMs: options.handlerTimeoutMs })) {
+      if ([value].flat().some(n => n !== undefined && !((n as number) >= 0))) problems.push(`${key} is ${value}, and must not be negative`)
+    }
+    if (options.pool?.options && options.pool.options.max < 3) problems.push('the pool needs max: 3 or more')
+    if (problems.length > 0) throw new TypeError(`inbox: ${problems.join('; ')}`)
+    this.options = options
+    options.pool.on('error', error => this.log('warn', `inbox: an idle session ended: ${error.message}`))
+    this.ledger = new Ledger(options.pool, options.name, options.schema ?? 'public')
+  }
+
+  /** Registers the handler of a type of event. */
+  on<T>(type: string, handler: Handler<T>): this {
+    if (!type || typeof handler !== 'function') throw new TypeError('inbox: on needs a type and a handler')
+    if (this.handlers.has(type)) throw new TypeError(`inbox: ${type} has a handler already`)
+    this.handlers.set(type, handler)
+    return this
+  }
+
+  get types(): number { return this.handlers.size }
+
+  /**
+   * Decides a message: when it returns, that is committed. It throws Unavailable if the database does not answer; hand
+   * the message in again then. careful: an earlier process may have died of this message.
+   */
+  async handle(message: Message, careful = false): Promise<Outcome> {
+    const r = read(message)
+    for (;;) {
+      const outcome = await this.guarded(r, careful, undefined, () => this.claimed(r))
+      if (outcome) return this.count(outcome, r)
+    }
+  }
+
+  /** Tries a parked event whose time has come. undefined: none has. */
+  async retryDue(): Promise<Outcome | undefined> {
+    const client = await this.ledger.connect()
+    let taken
+    try {
+      taken = await this.ledger.take(client)
+      if (!taken.due) {
+        await client.query('ROLLBACK')
+        client.release()
+        return undefined
+      }
+    } catch (error) {
+      client.release(true)
+      throw error
+    }
+    const { due, pid } = taken
+    const r = { ...read(due.message), id: due.id, source: due.source, type: due.type }
+    this.options.metrics?.retried(this.label(r.type))
+    let held = true
+    const giveBack = () => {
+      if (held) client.release(true)
+      held = false
+    }
+    try {
+      const outcome = await this.guarded(r, true, giveBack, async () => {
+        held = false // effect gives it back
+        return await this.effect(client, pid, { r, attempt: due.attempts + 1, parked: true })
+      })
+      if (outcome) return this.count(outcome, r)
+    } finally {
+      giveBack()
+    }
+    return await this.retryDue()
+  }
+
+  /**
+   * Runs work beside others, or alone if processes died while they had the event. giveBack gives back the session that
+   * has taken it, if it is parked. undefined: try again.
+   */
+  private async guarded(
+    r: Read, careful: boolean, giveBack: (() => void) | undefined, work: () => Promise<Outcome | undefined>,
+  ): Promise<Outcome | undefined> {
+    if (!careful) return await this.solitude.run(false, work)
+    const name = `${r.source} ${r.id}`
+    const before = this.noted.has(name) ? { seen: 0, alone: 0 } : await this.ledger.suspicion(r)
+    const suspected = before.seen + before.alone > 0
+    return await this.solitude.run(suspected, async () => {
+      if (before.alone >= mostAlone) {
+        const error = `the process died ${before.seen + before.alone} times while it handled this event`
+        this.log('error', `inbox: ${error}: it becomes a dead letter`, r)
+        giveBack?.()
+        return await this.ledger.bury(r, giveBack !== undefined, error, 'process') ? 'dead' : 'duplicate'
+      }
+      if (!this.noted.has(name)) await this.ledger.suspect(r, suspected)
+      this.noted.add(name)
+      const outcome = await work()
+      if (outcome) {
+        await this.ledger.acquit(this.options.pool, r).catch(() => undefined) // else it is handled alone next time
+        this.noted.delete(name)
+      }
+      return outcome
+    })
+  }
+
+  /** Claims an event and has its effect. */
+  private async claimed(r: Read): Promise<Outcome | undefined> {
+    const client = await this.ledger.connect()
+    let claim
+    try {
+      claim = await this.ledger.claim(client, r)
+      if (claim.state !== 'new') {
+        if (claim.state === 'behind') await this.ledger.park(client, r, 0, '', null)
+        await client.query('COMMIT')
+        client.release()
+        return claim.state === 'behind' ? 'parked' : 'duplicate'
+      }
+    } catch (error) {
+      client.release(true)
+      throw error instanceof Unavailable ? error : new Unavailable(describe(error), { cause: error })
+    }
+    return await this.effect(client, claim.pid, { r, attempt: 1, parked: false })
+  }
+
+  /** Runs the handler in the client's transaction and ends it. It gives the client back. */
+  private async effect(client: PoolClient, pid: number, run: Run): Promise<Outcome | undefined> {
+    const { r } = run
+    const controller = new AbortController()
+    const tx = guard(client)
+    const began = performance.now()
+    let timer: NodeJS.Timeout | undefined
+    this.options.metrics?.inflight(1)
+    try {
+      const handler = this.handlerOf(r)
+      const event = decode(r, run.attempt)
+      if (handler) {
+        const limit = this.options.handlerTimeoutMs ?? 30_000
+        const late = new Promise<never>((_, reject) => {
+          timer = setTimeout(() => reject(new TimedOut(`the handler took more than ${limit} ms`)), limit)
+        })
+        await Promise.race([(async () => handler(event, tx.client, controller.signal))(), late])
+        tx.check()
+      }
+      if (run.parked && !await this.ledger.done(client, r)) throw new Error('the event is not parked any more')
+      const { command } = await client.query('COMMIT')
+      if (command !== 'COMMIT') throw new Error('a statement failed and the handler went on, so Postgres rolled back')
+      tx.close()
+      client.release(tx.changed())
+      this.losses.delete(r.id)
+      return handler ? 'done' : 'ignored'
+    } catch (cause) {
+      tx.close()
+      controller.abort(cause)
+      return await this.settle(run, { cause, lost: await this.rollBack(client, pid, tx.changed(), cause) })
+    } finally {
+      clearTimeout(timer)
+      this.options.metrics?.inflight(-1)
+      this.options.metrics?.took(this.label(r.type), (performance.now() - began) / 1000)
+    }
+  }
+
+  /** Ends a failed transaction, and reports whether its session was lost. The error's type says nothing about that. */
+  private async rollBack(client: PoolClient, pid: number, changed: boolean, cause: unknown): Promise<boolean> {
+    if (cause instanceof TimedOut) {
+      client.release(true)
+      await this.ledger.terminate(pid)
+      return false
+    }
+    let timer: NodeJS.Timeout | undefined
+    try {
+      const late = new Promise<never>((_, reject) => {
+        timer = setTimeout(() => reject(new TimedOut('the rollback waits for a statement of the handler')), rollbackWithinMs)
+      })
+      await Promise.race([client.query('ROLLBACK'), late])
+      client.release(changed)
+      return false
+    } catch (error) {
+      client.release(true)
+      if (!(error instanceof TimedOut)) return true
+      await this.ledger.terminate(pid)
+      return false
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  /** Decides what becomes of an event that failed. undefined: it is to be tried at once. */
+  private async settle(run: Run, { cause, lost }: Failure): Promise<Outcome | undefined> {
+    const { r, attempt, parked } = run
+    if (lost) {
+      const losses = (this.losses.get(r.id) ?? 0) + 1
+      this.losses.set(r.id, losses)
+      if (losses < mostLosses) return undefined
+    }
+    this.losses.delete(r.id)
+    const error = describe(cause)
+    if (cause instanceof Permanent || (attempt >= this.attempts && !(cause instanceof Outage))) {
+      const mine = await this.ledger.bury(r, parked, error, cause instanceof Permanent ? 'permanent' : 'exhausted')
+      if (mine) this.log('error', `inbox: event moved to the dead letters: ${error}`, r)
+      return mine ? 'dead' : 'duplicate'
+    }
+    const delay = cause instanceof RetryAfter ? cause.delayMs : cause instanceof Outage ? 1_000 : this.delay(attempt)
+    this.dueAt = Math.min(this.dueAt, Date.now() + delay)
+    this.log('warn', `inbox: ${cause instanceof Outage ? 'outage' : `attempt ${attempt}`}: ${error}`, r)
+    if (!parked) {
+      return await this.ledger.park(this.options.pool, r, cause instanceof Outage ? 0 : attempt, error, delay)
+        ? 'parked' : 'duplicate'
+    }
+    if (cause instanceof Outage) await this.ledger.wait(r, error, delay)
+    else if (!await this.ledger.failed(this.options.pool, r, error, delay)) return 'duplicate'
+    return 'parked'
+  }
+
+  private get attempts() { return this.options.retry?.scheduleMs ? this.options.retry.scheduleMs.length + 1 : this.options.retry?.attempts ?? 5 }
+
+  private delay(attempt: number): number {
+    const { initialMs = 50, maxMs = 300_000, scheduleMs } = this.options.retry ?? {}
+    const jitter = 0.8 + Math.random() * 0.4
+    return scheduleMs?.[attempt - 1] ?? Math.min(initialMs * 2 ** (attempt - 1) * jitter, maxMs)
+  }
+
+  private handlerOf(r: Read): Handler | undefined {
+    const handler = this.handlers.get(r.type)
+    if (!handler && !r.problem) {
+      this.options.metrics?.handlerNotFound(r.type)
+      if (this.options.unknown === 'dead') throw new Permanent(`no handler for type ${JSON.stringify(r.type)}`)
+    }
+    return handler
+  }
+
+  private label(type: string) { return this.handlers.has(type) ? type : 'unknown' }
+
+  private count(outcome: Outcome, r: Read): Outcome {
+    if (outcome !== 'parked') this.options.metrics?.processed(outcome, this.label(r.type))
+    return outcome
+  }
+
+  /** Logs a line about an event. */
+  log(level: 'info' | 'warn' | 'error', message: string, r?: Read) {
+    const fields = { consumer: this.options.name, ...r && { id: r.id, type: r.type, topic: r.topic, partition: r.partition, offset: String(r.offset) } }
+    if (this.options.log) this.options.log(level, message, fields)
+    else if (level !== 'info') console.error(message, JSON.stringify(fields))
+  }
+}
+
+class TimedOut extends Error {}

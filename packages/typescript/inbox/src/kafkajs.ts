@@ -1,0 +1,249 @@
+// Reads topics of Kafka with kafkajs and hands their messages to an inbox.
+import type { Admin, Consumer, ConsumerConfig, EachBatchPayload, IHeaders, Kafka, KafkaMessage } from 'kafkajs'
+import { randomUUID } from 'node:crypto'
+import { describe } from './errors.js'
+import type { Inbox } from './inbox.js'
+import { read, type Message } from './message.js'
+import { startRetries } from './retries.js'
+import { Slots } from './solitude.js'
+
+export interface KafkaOptions {
+  kafka: Kafka
+  topics: string[]
+  /** Default: the inbox's name. */
+  groupId?: string
+  /** Where a topic begins that neither the database nor the group knows. Default: earliest. */
+  start?: 'earliest' | 'latest'
+  /** Handlers that run at once. Default: the pool's size less two, for each process. */
+  workers?: number
+  /** Passed to kafka.consumer. */
+  consumer?: Omit<ConsumerConfig, 'groupId'>
+}
+
+export interface Running {
+  /** Stops reading, waits for the handlers that run, and leaves the group. */
+  stop(): Promise<void>
+  /** Why no events are handled; undefined: all is well. */
+  notReady(): string | undefined
+}
+
+interface Place {
+  topic: string
+  partition: number
+  /** Up to here everything is decided. */
+  next: bigint
+  /** What this process has read from the database, or wrote to it, last. */
+  wrote: bigint
+  /** Below it, an earlier process may have died of a message. */
+  carefulBelow: bigint
+}
+
+const windowSize = 500 // messages of a partition that are in flight, and that a crash makes suspects
+const checkEveryMs = 1_000
+
+/** Joins the group and handles events until stop. */
+export async function run(inbox: Inbox, options: KafkaOptions): Promise<Running> {
+  if (inbox.types === 0) throw new TypeError('inbox: there is no handler: call on before run')
+  if (!options.topics?.length) throw new TypeError('inbox: name the topics to read')
+  const reader = new Reader(inbox, options)
+  await reader.start()
+  return reader
+}
+
+class Reader implements Running {
+  private readonly consumer: Consumer
+  private readonly admin: Admin
+  private readonly group: string
+  private readonly holder = randomUUID()
+  private readonly places = new Map<string, Place>()
+  private readonly slots: Slots
+  private readonly workers: number
+  private joined = Promise.resolve()
+  private trouble: string | undefined = 'not in the group yet'
+  private stopping = false
+  private retries: { stop: () => Promise<void> } | undefined
+  private checking: NodeJS.Timeout | undefined
+
+  constructor(private readonly inbox: Inbox, private readonly options: KafkaOptions) {
+    this.group = options.groupId ?? inbox.options.name
+    this.workers = Math.max(1, Math.min(options.workers ?? Infinity, inbox.options.pool.options.max - 2))
+    this.slots = new Slots(this.workers)
+    this.admin = options.kafka.admin()
+    this.consumer = options.kafka.consumer({
+      ...options.consumer, groupId: this.group, retry: { restartOnFailure: async () => true, ...options.consumer?.retry },
+    })
+  }
+
+  notReady() { return this.trouble }
+
+  async start() {
+    await this.admin.connect()
+    await this.consumer.connect()
+    await this.consumer.subscribe({ topics: this.options.topics, fromBeginning: this.options.start !== 'latest' })
+    this.consumer.on(this.consumer.events.GROUP_JOIN, ({ payload }) => {
+      this.joined = this.join(payload.memberAssignment)
+    })
+    this.consumer.on(this.consumer.events.CRASH, ({ payload }) => {
+      this.trouble = describe(payload.error)
+      this.inbox.log('error', `inbox: the consumer of Kafka failed and is started again: ${this.trouble}`)
+    })
+    this.retries = startRetries(this.inbox)
+    this.checking = setInterval(() => void this.check(), checkEveryMs)
+    await this.consumer.run({
+      autoCommit: true, autoCommitInterval: 1_000, eachBatchAutoResolve: false,
+      partitionsConsumedConcurrently: this.workers, eachBatch: payload => this.batch(payload),
+    })
+  }
+
+  async stop() {
+    this.stopping = true
+    clearInterval(this.checking)
+    await this.consumer.disconnect()
+    await this.retries?.stop()
+    await this.admin.disconnect()
+    await this.inbox.ledger.release(this.holder)
+  }
+
+  /** Begins each assigned partition at the lower of the database's offset and the group's. */
+  private async join(assigned: Record<string, number[]>) {
+    this.places.clear()
+    await this.untilAvailable(async () => {
+      for (const [topic, partitions] of Object.entries(assigned)) {
+        const ends = await this.admin.fetchTopicOffsets(topic)
+        const [committed] = await this.admin.fetchOffsets({ groupId: this.group, topics: [topic] })
+        for (const partition of partitions) {
+          const end = ends.find(e => e.partition === partition)
+          if (!end) continue
+          const group = BigInt(committed?.partitions.find(p => p.partition === partition)?.offset ?? -1)
+          await this.place(topic, partition, group, BigInt(end.low), BigInt(end.high))
+        }
+      }
+    })
+    this.trouble = undefined
+  }
+
+  private async place(topic: string, partition: number, group: bigint, low: bigint, high: bigint) {
+    const first = group >= 0n ? group : this.options.start === 'latest' ? high : low
+    const [start] = await this.inbox.ledger.starts(this.holder, [{ topic, partition, next: first }])
+    let next = start!.next < first ? start!.next : first
+    if (next < low) {
+      this.inbox.log('error', `inbox: ${low - next} records of ${topic}/${partition}, ${next} to ${low - 1n}, were ` +
+        'deleted by the topic before they were read')
+      next = low
+    }
+    const carefulBelow = start!.unclean ? next + BigInt(windowSize) : 0n
+    this.places.set(`${topic}/${partition}`, { topic, partition, next, wrote: start!.next, carefulBelow })
+    if (next !== group) this.consumer.seek({ topic, partition, offset: String(next) })
+  }
+
+  private async batch({ batch, resolveOffset, heartbeat, isRunning, isStale }: EachBatchPayload) {
+    await this.joined
+    const place = this.places.get(`${batch.topic}/${batch.partition}`)
+    if (!place) return
+    for (let at = 0; at < batch.messages.length; at += windowSize) {
+      if (this.stopping || !isRunning() || isStale()) return
+      const messages = batch.messages.slice(at, at + windowSize).map(m => message(batch.topic, batch.partition, m))
+      const last = messages.at(-1)!.offset
+      if (!await this.window(messages, place, heartbeat)) return
+      place.next = last + 1n
+      if (!await this.write(place)) return
+      resolveOffset(String(last))
+      this.inbox.options.metrics?.lag(batch.topic, batch.partition, Number(BigInt(batch.highWatermark) - place.next))
+    }
+  }
+
+  /** Decides all messages of a window, each key's in order. false: it was given up, to be read again. */
+  private async window(messages: Message[], place: Place, heartbeat: () => Promise<void>): Promise<boolean> {
+    let lost: unknown
+    const beat = setInterval(() => { heartbeat().catch(error => { lost ??= error }) }, 500)
+    try {
+      do {
+        await Promise.all(Array.from(lanesOf(messages), async lane => {
+          for (const m of lane) {
+            await this.slots.run(() => this.untilAvailable(async () => {
+              if (!lost) await this.inbox.handle(m, m.offset < place.carefulBelow)
+            }))
+          }
+        }))
+        if (lost) throw lost
+        if (this.stopping) return false
+      } while (await this.untilAvailable(() => this.inbox.ledger.missing(messages.map(read))))
+      return !this.stopping
+    } finally {
+      clearInterval(beat)
+    }
+  }
+
+  /** Writes how far a partition is. false: the database was restored, and its partitions begin again. */
+  private async write(place: Place): Promise<boolean> {
+    const { next } = place
+    const behind = await this.untilAvailable(() => this.inbox.ledger.note([{ ...place, next }]))
+    if (behind === undefined) return false
+    if (behind.length === 0) {
+      if (next > place.wrote) place.wrote = next
+      return true
+    }
+    await this.beginAgain()
+    return false
+  }
+
+  /** Notices a restored database also while no messages come. */
+  private async check() {
+    try {
+      const places = Array.from(this.places.values(), p => ({ ...p, next: p.wrote }))
+      if (places.length > 0 && (await this.inbox.ledger.note(places)).length > 0) await this.beginAgain()
+    } catch (error) {
+      this.inbox.log('warn', `inbox: ${describe(error)}`)
+    }
+  }
+
+  private async beginAgain() {
+    this.inbox.log('error', 'inbox: the database has less than this process wrote: it was restored. Reading again from its offsets')
+    const assigned: Record<string, number[]> = {}
+    for (const { topic, partition } of this.places.values()) (assigned[topic] ??= []).push(partition)
+    this.joined = this.join(assigned)
+    await this.joined
+  }
+
+  /** Runs work again while the database or the broker does not answer. undefined: stopping. */
+  private async untilAvailable<T>(work: () => Promise<T>): Promise<T | undefined> {
+    for (let pause = 50; !this.stopping; pause = Math.min(pause * 2, 2_000)) {
+      try {
+        const result = await work()
+        this.trouble = undefined
+        return result
+      } catch (error) {
+        if (this.trouble !== describe(error)) this.inbox.log('error', `inbox: ${describe(error)}`)
+        this.trouble = describe(error)
+        await new Promise(resolve => setTimeout(resolve, pause))
+      }
+    }
+    return undefined
+  }
+}
+
+/** Messages of one key go in order; those without a key have none. */
+function lanesOf(messages: Message[]): Iterable<Message[]> {
+  const lanes = new Map<string, Message[]>()
+  for (const m of messages) {
+    const name = m.key === null ? `o${m.offset}` : `k${m.key.toString('latin1')}`
+    const lane = lanes.get(name)
+    if (lane) lane.push(m)
+    else lanes.set(name, [m])
+  }
+  return lanes.values()
+}
+
+function message(topic: string, partition: number, m: KafkaMessage): Message {
+  return { topic, partition, offset: BigInt(m.offset), key: m.key, value: m.value, headers: texts(m.headers) }
+}
+
+/** The last value of each header, as text. */
+function texts(headers: IHeaders | undefined): Record<string, string> {
+  const found: Record<string, string> = {}
+  for (const [name, value] of Object.entries(headers ?? {})) {
+    const last = Array.isArray(value) ? value.at(-1) : value
+    if (last !== undefined) found[name] = last.toString()
+  }
+  return found
+}

@@ -1,0 +1,43 @@
+// The inbox's metrics with prom-client, by the names of the relay's dashboards and alerts.
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client'
+import type { Inbox, Metrics } from './inbox.js'
+
+/** Creates the metrics in a registry; pass the result as the inbox's option metrics, and call watch with the inbox. */
+export function metrics(registry: Registry): Metrics & { watch(inbox: Inbox): void } {
+  const registers = [registry]
+  const processed = new Counter({ registers, name: 'consumer_events_processed_total', help: 'Events decided', labelNames: ['status', 'type'] })
+  const retried = new Counter({ registers, name: 'consumer_retry_attempts_total', help: 'Attempts after the first', labelNames: ['type'] })
+  const missing = new Counter({ registers, name: 'consumer_handler_not_found_total', help: 'Events of types without a handler', labelNames: ['type'] })
+  const took = new Histogram({ registers, name: 'consumer_process_duration_seconds', help: 'Claim to commit', labelNames: ['type'] })
+  const inflight = new Gauge({ registers, name: 'consumer_inflight', help: 'Handlers that run' })
+  const last = new Gauge({ registers, name: 'consumer_last_processed_timestamp_seconds', help: 'When an event was decided last' })
+  const lag = new Gauge({ registers, name: 'broker_consumer_lag', help: 'Messages not yet decided', labelNames: ['topic', 'partition'] })
+  const types = new Set<string>()
+  return {
+    processed(status, type) {
+      processed.inc({ status, type })
+      last.setToCurrentTime()
+    },
+    retried: type => retried.inc({ type }),
+    handlerNotFound(type) {
+      if (types.size < 50) types.add(type)
+      missing.inc({ type: types.has(type) ? type : 'unknown' })
+    },
+    took: (type, seconds) => took.observe({ type }, seconds),
+    inflight: change => inflight.inc(change),
+    lag: (topic, partition, messages) => lag.set({ topic, partition }, messages),
+    watch(inbox) {
+      const parked = new Gauge({ registers, name: 'consumer_parked_events', help: 'Events that wait for another attempt',
+        async collect() {
+          const counts = await inbox.ledger.counts().catch(() => undefined)
+          for (const gauge of [parked, keys, dead]) gauge.reset()
+          if (!counts) return // unknown is absent
+          parked.set(counts.parked)
+          keys.set(counts.keys)
+          dead.set(counts.dead)
+        } })
+      const keys = new Gauge({ registers, name: 'consumer_parked_keys', help: 'Keys with events that wait' })
+      const dead = new Gauge({ registers, name: 'consumer_dead_letters_open', help: 'Dead letters that nobody has replayed or discarded' })
+    },
+  }
+}
