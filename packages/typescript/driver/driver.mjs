@@ -1,0 +1,162 @@
+// The contract's driver: commands as lines of JSON on standard input, one answer each on standard output. The judge is
+// test/packages in the product's Go tests; packages/contract/README.md lists the commands.
+import readline from 'node:readline'
+import { setTimeout as sleep } from 'node:timers/promises'
+import pg from 'pg'
+import { emit } from '@cdc-relay/emit'
+import { emit as emitDrizzle } from '@cdc-relay/emit/drizzle'
+import { emit as emitKysely } from '@cdc-relay/emit/kysely'
+import { Inbox, Outage, Permanent, RetryAfter } from '@cdc-relay/inbox'
+import { run } from '@cdc-relay/inbox/kafkajs'
+
+const url = process.env.DATABASE_URL
+let pool, inbox, running
+
+/** Ways to fail, by the name that a payload has in its field fails. */
+const failures = {
+  error: () => { throw new Error('no such customer') },
+  'no error': () => { throw 'no such customer' },
+  permanent: () => { throw new Permanent('never') },
+  outage: () => { throw new Outage('the bank is away') },
+  later: () => { throw new RetryAfter(30, 'come back') },
+  'like a lost connection': () => { throw Object.assign(new Error('Connection terminated unexpectedly'), { code: 'ECONNRESET' }) },
+  cancelled: () => { throw new DOMException('This operation was aborted', 'AbortError') },
+  swallowed: (event, tx) => tx.query('SELECT 1 / 0').catch(() => undefined),
+  unique: (event, tx) => tx.query('INSERT INTO once VALUES (1), (1)'),
+  rollback: (event, tx) => tx.query('ROLLBACK'),
+  commit: (event, tx) => tx.query('INSERT INTO scratch VALUES (1); COMMIT'),
+  'rollback swallowed': async (event, tx) => { try { await tx.query('ROLLBACK') } catch {} },
+  slow: () => sleep(60_000),
+  'slow statement': (event, tx) => tx.query('SELECT pg_sleep(60)'),
+  'ends its session': (event, tx) => tx.query('SELECT pg_terminate_backend(pg_backend_pid())'),
+  setting: (event, tx) => tx.query("SET lock_timeout = '1ms'; SET search_path = nowhere, public"),
+  death: () => process.kill(process.pid, 'SIGKILL'),
+}
+
+async function effect(event, tx) {
+  const { n = null, fails, until = Infinity } = event.payload ?? {}
+  await tx.query('INSERT INTO effect (id, key, n, attempt, length) VALUES ($1, $2, $3, $4, $5)',
+    [event.id, event.key, n, event.attempt, JSON.stringify(event.payload)?.length ?? null])
+  if (!fails || event.attempt > until || event.replay) return
+  if ((await tx.query('SELECT FROM fixed')).rowCount === 0) await failures[fails](event, tx)
+}
+
+/** Each emitter takes a function that gets emit and sql, and runs in a transaction. */
+const emitters = {
+  async pg(work) {
+    const client = await pool.connect()
+    try {
+      await client.query('BEGIN')
+      const result = await work(event => emit(client, event), text => client.query(text))
+      await client.query('COMMIT')
+      return result
+    } catch (error) {
+      await client.query('ROLLBACK')
+      throw error
+    } finally {
+      client.release()
+    }
+  },
+  async kysely(work) {
+    const { Kysely, PostgresDialect, CompiledQuery } = await import('kysely')
+    return await new Kysely({ dialect: new PostgresDialect({ pool }) }).transaction().execute(tx =>
+      work(event => emitKysely(tx, event), text => tx.executeQuery(CompiledQuery.raw(text))))
+  },
+  async drizzle(work) {
+    const { drizzle } = await import('drizzle-orm/node-postgres')
+    const { sql } = await import('drizzle-orm')
+    return await drizzle(pool).transaction(tx => work(event => emitDrizzle(tx, event), text => tx.execute(sql.raw(text))))
+  },
+  async typeorm(work) {
+    await import('reflect-metadata')
+    const { DataSource } = await import('typeorm')
+    const source = await new DataSource({ type: 'postgres', url }).initialize()
+    try {
+      return await source.transaction(tx => work(event => emit(tx, event), text => tx.query(text)))
+    } finally {
+      await source.destroy()
+    }
+  },
+}
+
+const commands = {
+  async open({ options = {}, dieAt }) {
+    await pool?.end()
+    pool = new pg.Pool({ connectionString: url, max: 6 })
+    if (dieAt) dieBefore(dieAt)
+    inbox = new Inbox({ pool, name: 'billing', log: () => {}, ...options, retry: { attempts: 3, initialMs: 20, maxMs: 100, ...options.retry } })
+    inbox.on('Effect', effect)
+    return { emitters: Object.keys(emitters) }
+  },
+  async emit({ with: name = 'pg', steps, fails }) {
+    const ids = []
+    try {
+      await emitters[name](async (emitEvent, sql) => {
+        for (const step of steps) {
+          if (step.sql) await sql(step.sql)
+          else ids.push(await emitEvent(typeof step.event.payload?.bytes === 'string'
+            ? { ...step.event, payload: Buffer.from(step.event.payload.bytes) } : step.event))
+        }
+        if (fails) throw new Error(fails)
+      })
+    } catch (error) {
+      return { error: error.message }
+    }
+    return { count: ids.length, distinct: new Set(ids).size }
+  },
+  async handle({ message: m }) {
+    const key = m.key === undefined || m.key === null ? null : Buffer.from(m.key)
+    const value = m.hex !== undefined ? Buffer.from(m.hex, 'hex') : m.size ? Buffer.from(JSON.stringify({ n: m.size, fill: 'x'.repeat(m.size) }))
+      : m.value === undefined ? null : Buffer.from(JSON.stringify(m.value))
+    const headers = { event_type: 'Effect', ...m.id !== undefined && { id: m.id }, ...m.headers }
+    for (const name in headers) if (headers[name] === null) delete headers[name]
+    try {
+      return { outcome: await inbox.handle({ topic: m.topic, partition: m.partition, offset: BigInt(m.offset), key, value, headers }, m.careful) }
+    } catch (error) {
+      return { error: `${error.name}: ${error.message}` }
+    }
+  },
+  async retry({ until = 'quiet' }) {
+    const outcomes = []
+    while (true) {
+      const outcome = await inbox.retryDue()
+      if (outcome) outcomes.push(outcome)
+      else if (until === 'quiet' && await waiting()) await sleep(5)
+      else break
+    }
+    return { outcomes: outcomes.join(' ') }
+  },
+  async run({ brokers, topics, workers }) {
+    const { Kafka, logLevel } = await import('kafkajs')
+    const kafka = new Kafka({ brokers, clientId: 'driver', logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50, retries: 20 } })
+    running = await run(inbox, { kafka, topics, workers, consumer: { sessionTimeout: 6_000, heartbeatInterval: 500, rebalanceTimeout: 6_000, maxWaitTimeInMs: 200 } })
+    return {}
+  },
+  async stop() {
+    await running?.stop()
+    await pool.end()
+    return {}
+  },
+}
+
+const waiting = async () => (await pool.query('SELECT FROM inbox_parked LIMIT 1')).rowCount > 0
+
+/** Ends the process before the nth message to a server of the inbox's statements. */
+function dieBefore(n) {
+  const query = pg.Client.prototype.query
+  pg.Client.prototype.query = function (...args) {
+    if (--n === 0) process.kill(process.pid, 'SIGKILL')
+    return query.apply(this, args)
+  }
+}
+
+for await (const line of readline.createInterface({ input: process.stdin })) {
+  const command = JSON.parse(line)
+  let answer
+  try {
+    answer = await commands[command.op](command)
+  } catch (error) {
+    answer = { error: `${error.name}: ${error.message}` }
+  }
+  process.stdout.write(JSON.stringify(answer) + '\n')
+}

@@ -1,0 +1,166 @@
+package harness
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// NodePackages is a folder with what packages/typescript builds, unpacked from its tarballs, and the peers beside it. It
+// is built at the first call on a machine for these sources.
+func NodePackages(t testing.TB) (dir string) {
+	t.Helper()
+	needsServers(t)
+	Program(t, "node", "nodejs")
+	npm := Program(t, "npm", "npm")
+	sources := filepath.Join(moduleDir(), "packages", "typescript")
+	peers, err := cached("packages-node-"+digestOf(t, sources, ".json"), func(_, fetched string) error {
+		return fetchNode(t.Context(), npm, sources, fetched)
+	})
+	if err == nil {
+		dir, err = cached("packages-node-"+digestOf(t, sources, ""), func(aside, built string) error {
+			return buildNode(t.Context(), npm, sources, peers, aside, built)
+		})
+	}
+	if err != nil {
+		missing(t, "what packages/typescript builds", err)
+	}
+	return dir
+}
+
+// fetchNode brings what the lock file names.
+func fetchNode(ctx context.Context, npm, sources, into string) error {
+	if err := copySources(sources, into, ".json"); err != nil {
+		return err
+	}
+	return runIn(ctx, into, npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error")
+}
+
+func buildNode(ctx context.Context, npm, sources, peers, aside, built string) error {
+	if err := copySources(sources, built, ""); err != nil {
+		return err
+	}
+	modules := filepath.Join(built, "node_modules")
+	if err := linkAll(filepath.Join(peers, "node_modules"), modules, "@cdc-relay"); err != nil {
+		return err
+	}
+	scope := filepath.Join(modules, "@cdc-relay")
+	if err := os.Mkdir(scope, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{"emit", "inbox", "testing"} { // the build finds its siblings there
+		if err := os.Symlink(filepath.Join("..", "..", name), filepath.Join(scope, name)); err != nil {
+			return err
+		}
+	}
+	if err := runIn(ctx, built, npm, "run", "build"); err != nil {
+		return err
+	}
+	if err := runIn(ctx, built, npm, "pack", "--workspaces", "--loglevel=error"); err != nil {
+		return err
+	}
+	for _, name := range []string{"emit", "inbox", "testing"} {
+		tarballs, err := filepath.Glob(filepath.Join(built, "cdc-relay-"+name+"-*.tgz"))
+		if err != nil || len(tarballs) != 1 {
+			return fmt.Errorf("npm pack made %d tarballs of %s: %w", len(tarballs), name, err)
+		}
+		if err := os.Remove(filepath.Join(scope, name)); err != nil {
+			return err
+		}
+		if err := runIn(ctx, aside, "tar", "-xzf", tarballs[0]); err != nil {
+			return err
+		}
+		if err := os.Rename(filepath.Join(aside, "package"), filepath.Join(scope, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// linkAll links what a folder has into another one, except a name.
+func linkAll(from, to, except string) error {
+	if err := os.Mkdir(to, 0o755); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() == except {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(from, entry.Name()), filepath.Join(to, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func runIn(ctx context.Context, dir, program string, args ...string) error {
+	command := exec.CommandContext(ctx, program, args...)
+	command.Dir = dir
+	if output, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("run %s %s: %w: %.2000s", filepath.Base(program), args[0], err, output)
+	}
+	return nil
+}
+
+// made are folders that builds make beside sources, and that of the driver, which is not built.
+var made = []string{"node_modules", "dist", "build", "__pycache__", "driver"}
+
+// eachSource calls f with the files below a folder that no build made, those with the ending.
+func eachSource(dir, ending string, f func(path, relative string) error) error {
+	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (slices.Contains(made, entry.Name()) || filepath.Ext(entry.Name()) == ".egg-info"):
+			return fs.SkipDir
+		case entry.IsDir() || !entry.Type().IsRegular() || !strings.HasSuffix(path, ending):
+			return nil
+		}
+		relative, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		return f(path, relative)
+	})
+}
+
+func copySources(from, to, ending string) error {
+	return eachSource(from, ending, func(path, relative string) error {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		into := filepath.Join(to, relative)
+		if err := os.MkdirAll(filepath.Dir(into), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(into, text, 0o644)
+	})
+}
+
+func digestOf(t testing.TB, dir, ending string) string {
+	t.Helper()
+	digest := sha256.New()
+	_, _ = fmt.Fprintln(digest, ending)
+	err := eachSource(dir, ending, func(path, relative string) error {
+		text, err := os.ReadFile(path)
+		_, _ = fmt.Fprintf(digest, "%s %d\n%s", relative, len(text), text)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("read %s: %v", dir, err)
+	}
+	return hex.EncodeToString(digest.Sum(nil))[:12]
+}
