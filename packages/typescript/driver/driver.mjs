@@ -84,7 +84,7 @@ const commands = {
     await pool?.end()
     pool = new pg.Pool({ connectionString: url, max: 6 })
     if (dieAt) dieBefore(dieAt)
-    inbox = new Inbox({ pool, name: 'billing', log: () => {}, ...options, retry: { attempts: 3, initialMs: 20, maxMs: 100, ...options.retry } })
+    inbox = new Inbox({ pool, name: 'billing', log: (level, message) => console.error(level, message), ...options, retry: { attempts: 3, initialMs: 20, maxMs: 100, ...options.retry } })
     inbox.on('Effect', effect)
     return { emitters: Object.keys(emitters) }
   },
@@ -128,7 +128,7 @@ const commands = {
   },
   async run({ brokers, topics, workers }) {
     const { Kafka, logLevel } = await import('kafkajs')
-    const kafka = new Kafka({ brokers, clientId: 'driver', logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50, retries: 20 } })
+    const kafka = new Kafka({ brokers, clientId: 'driver', logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50, maxRetryTime: 1_000, retries: 20 } })
     running = await run(inbox, { kafka, topics, workers, consumer: { sessionTimeout: 6_000, heartbeatInterval: 500, rebalanceTimeout: 6_000, maxWaitTimeInMs: 200 } })
     return {}
   },

@@ -1,6 +1,6 @@
 import type { Pool, PoolClient } from 'pg'
-import { Outage, Permanent, RetryAfter, Unavailable, describe } from './errors.js'
-import { Ledger } from './ledger.js'
+import { Outage, Permanent, RetryAfter, SetBack, Unavailable, describe } from './errors.js'
+import { Ledger, type Since } from './ledger.js'
 import { decode, read, type InboxEvent, type Message, type Read } from './message.js'
 import { Solitude } from './solitude.js'
 import { guard, type Tx } from './tx.js'
@@ -47,7 +47,7 @@ export interface Options {
   log?: (level: 'info' | 'warn' | 'error', message: string, fields?: object) => void
 }
 
-interface Run { r: Read; attempt: number; parked: boolean }
+interface Run { r: Read; attempt: number; parked: boolean; since?: Since | undefined }
 interface Failure { cause: unknown; lost: boolean }
 
 const mostLosses = 3 // sessions that an event may lose, with the server there, before that is its handler's fault
@@ -94,12 +94,13 @@ export class Inbox {
 
   /**
    * Decides a message: when it returns, that is committed. It throws Unavailable if the database does not answer; hand
-   * the message in again then. careful: an earlier process may have died of this message.
+   * the message in again then. careful: an earlier process may have died of this message. With since it throws SetBack
+   * if the database was restored.
    */
-  async handle(message: Message, careful = false): Promise<Outcome> {
+  async handle(message: Message, careful = false, since?: Since): Promise<Outcome> {
     const r = read(message)
     for (;;) {
-      const outcome = await this.guarded(r, careful, undefined, () => this.claimed(r))
+      const outcome = await this.guarded(r, careful, undefined, () => this.claimed(r, since))
       if (outcome) return this.count(outcome, r)
     }
   }
@@ -169,22 +170,23 @@ export class Inbox {
   }
 
   /** Claims an event and has its effect. */
-  private async claimed(r: Read): Promise<Outcome | undefined> {
+  private async claimed(r: Read, since?: Since): Promise<Outcome | undefined> {
     const client = await this.ledger.connect()
     let claim
     try {
-      claim = await this.ledger.claim(client, r)
+      claim = await this.ledger.claim(client, r, since)
       if (claim.state !== 'new') {
         if (claim.state === 'behind') await this.ledger.park(client, r, 0, '', null)
         await client.query('COMMIT')
         client.release()
+        if (since && claim.state === 'behind') this.ledger.committed(r, true)
         return claim.state === 'behind' ? 'parked' : 'duplicate'
       }
     } catch (error) {
       client.release(true)
-      throw error instanceof Unavailable ? error : new Unavailable(describe(error), { cause: error })
+      throw error instanceof Unavailable || error instanceof SetBack ? error : new Unavailable(describe(error), { cause: error })
     }
-    return await this.effect(client, claim.pid, { r, attempt: 1, parked: false })
+    return await this.effect(client, claim.pid, { r, attempt: 1, parked: false, since })
   }
 
   /** Runs the handler in the client's transaction and ends it. It gives the client back. */
@@ -212,6 +214,7 @@ export class Inbox {
       tx.close()
       client.release(tx.changed())
       this.losses.delete(r.id)
+      if (run.since) this.ledger.committed(r, false)
       return handler ? 'done' : 'ignored'
     } catch (cause) {
       tx.close()
@@ -251,7 +254,7 @@ export class Inbox {
 
   /** Decides what becomes of an event that failed. undefined: it is to be tried at once. */
   private async settle(run: Run, { cause, lost }: Failure): Promise<Outcome | undefined> {
-    const { r, attempt, parked } = run
+    const { r, attempt, parked, since } = run
     if (lost) {
       const losses = (this.losses.get(r.id) ?? 0) + 1
       this.losses.set(r.id, losses)
@@ -260,7 +263,8 @@ export class Inbox {
     this.losses.delete(r.id)
     const error = describe(cause)
     if (cause instanceof Permanent || (attempt >= this.attempts && !(cause instanceof Outage))) {
-      const mine = await this.ledger.bury(r, parked, error, cause instanceof Permanent ? 'permanent' : 'exhausted')
+      const mine = await this.ledger.bury(r, parked, error, cause instanceof Permanent ? 'permanent' : 'exhausted', since)
+      if (mine && since) this.ledger.committed(r, true)
       if (mine) this.log('error', `inbox: event moved to the dead letters: ${error}`, r)
       return mine ? 'dead' : 'duplicate'
     }
@@ -268,8 +272,9 @@ export class Inbox {
     this.dueAt = Math.min(this.dueAt, Date.now() + delay)
     this.log('warn', `inbox: ${cause instanceof Outage ? 'outage' : `attempt ${attempt}`}: ${error}`, r)
     if (!parked) {
-      return await this.ledger.park(this.options.pool, r, cause instanceof Outage ? 0 : attempt, error, delay)
-        ? 'parked' : 'duplicate'
+      const mine = await this.ledger.parkFailed(r, cause instanceof Outage ? 0 : attempt, error, delay, since)
+      if (mine && since) this.ledger.committed(r, true)
+      return mine ? 'parked' : 'duplicate'
     }
     if (cause instanceof Outage) await this.ledger.wait(r, error, delay)
     else if (!await this.ledger.failed(this.options.pool, r, error, delay)) return 'duplicate'

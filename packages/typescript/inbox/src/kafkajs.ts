@@ -1,7 +1,7 @@
 // Reads topics of Kafka with kafkajs and hands their messages to an inbox.
 import type { Admin, Consumer, ConsumerConfig, EachBatchPayload, IHeaders, Kafka, KafkaMessage } from 'kafkajs'
 import { randomUUID } from 'node:crypto'
-import { describe } from './errors.js'
+import { SetBack, describe } from './errors.js'
 import type { Inbox } from './inbox.js'
 import { read, type Message } from './message.js'
 import { startRetries } from './retries.js'
@@ -30,6 +30,7 @@ export interface Running {
 interface Place {
   topic: string
   partition: number
+  epoch: number
   /** Up to here everything is decided. */
   next: bigint
   /** What this process has read from the database, or wrote to it, last. */
@@ -61,6 +62,7 @@ class Reader implements Running {
   private joined = Promise.resolve()
   private trouble: string | undefined = 'not in the group yet'
   private stopping = false
+  private beginning = false
   private retries: { stop: () => Promise<void> } | undefined
   private checking: NodeJS.Timeout | undefined
 
@@ -108,6 +110,7 @@ class Reader implements Running {
   private async join(assigned: Record<string, number[]>) {
     this.places.clear()
     await this.untilAvailable(async () => {
+      await this.inbox.ledger.begin()
       for (const [topic, partitions] of Object.entries(assigned)) {
         const ends = await this.admin.fetchTopicOffsets(topic)
         const [committed] = await this.admin.fetchOffsets({ groupId: this.group, topics: [topic] })
@@ -132,8 +135,10 @@ class Reader implements Running {
       next = low
     }
     const carefulBelow = start!.unclean ? next + BigInt(windowSize) : 0n
-    this.places.set(`${topic}/${partition}`, { topic, partition, next, wrote: start!.next, carefulBelow })
-    if (next !== group) this.consumer.seek({ topic, partition, offset: String(next) })
+    this.places.set(`${topic}/${partition}`, {
+      topic, partition, next, wrote: start!.next, carefulBelow, epoch: this.inbox.ledger.epoch,
+    })
+    this.consumer.seek({ topic, partition, offset: String(next) })
   }
 
   private async batch({ batch, resolveOffset, heartbeat, isRunning, isStale }: EachBatchPayload) {
@@ -144,7 +149,12 @@ class Reader implements Running {
       if (this.stopping || !isRunning() || isStale()) return
       const messages = batch.messages.slice(at, at + windowSize).map(m => message(batch.topic, batch.partition, m))
       const last = messages.at(-1)!.offset
-      if (!await this.window(messages, place, heartbeat)) return
+      try {
+        if (!await this.window(messages, place, heartbeat)) return
+      } catch (error) {
+        if (!(error instanceof SetBack)) throw error
+        return await this.beginAgain(place)
+      }
       place.next = last + 1n
       if (!await this.write(place)) return
       resolveOffset(String(last))
@@ -161,7 +171,13 @@ class Reader implements Running {
         await Promise.all(Array.from(lanesOf(messages), async lane => {
           for (const m of lane) {
             await this.slots.run(() => this.untilAvailable(async () => {
-              if (!lost) await this.inbox.handle(m, m.offset < place.carefulBelow)
+              if (lost) return
+              try {
+                await this.inbox.handle(m, m.offset < place.carefulBelow, place)
+              } catch (error) {
+                if (!(error instanceof SetBack)) throw error
+                lost = error
+              }
             }))
           }
         }))
@@ -183,7 +199,7 @@ class Reader implements Running {
       if (next > place.wrote) place.wrote = next
       return true
     }
-    await this.beginAgain()
+    await this.beginAgain(place)
     return false
   }
 
@@ -191,17 +207,21 @@ class Reader implements Running {
   private async check() {
     try {
       const places = Array.from(this.places.values(), p => ({ ...p, next: p.wrote }))
-      if (places.length > 0 && (await this.inbox.ledger.note(places)).length > 0) await this.beginAgain()
+      if (places.length > 0 && (await this.inbox.ledger.note(places)).length > 0) await this.beginAgain(places[0]!)
     } catch (error) {
       this.inbox.log('warn', `inbox: ${describe(error)}`)
     }
   }
 
-  private async beginAgain() {
-    this.inbox.log('error', 'inbox: the database has less than this process wrote: it was restored. Reading again from its offsets')
+  /** Reads all partitions again from the database's offsets, unless that was done since the place was read. */
+  private async beginAgain(place: Place) {
+    if (place.epoch !== this.inbox.ledger.epoch || this.beginning) return await this.joined
+    this.inbox.log('error', 'inbox: the database has less than this process committed: it was restored. Reading again ' +
+      'from its offsets')
     const assigned: Record<string, number[]> = {}
     for (const { topic, partition } of this.places.values()) (assigned[topic] ??= []).push(partition)
-    this.joined = this.join(assigned)
+    this.beginning = true
+    this.joined = this.join(assigned).finally(() => { this.beginning = false })
     await this.joined
   }
 

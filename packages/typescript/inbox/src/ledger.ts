@@ -1,5 +1,5 @@
 import type { Pool, PoolClient } from 'pg'
-import { Unavailable, describe } from './errors.js'
+import { SetBack, Unavailable, describe } from './errors.js'
 import type { Message, Read } from './message.js'
 
 /** What inbox_claim answers: new means the caller has the effect. */
@@ -21,10 +21,21 @@ export interface Place {
   next: bigint
 }
 
+/** What the caller has read of a partition in an epoch: the database has no less, or it was restored. */
+export interface Since {
+  epoch: number
+  wrote: bigint
+}
+
 /** The inbox's tables, by the functions that `cdc-relay init --inbox` creates. Invariant: it never runs a handler. */
 export class Ledger {
   private readonly s: string
   private holdsAll: boolean | undefined
+  private known: { consumer: number; start: string; file: string } | undefined
+  /** What this process committed last. */
+  private last: { id: string; source: string; anyState: boolean } | undefined
+  /** Grows whenever offsets are read anew. */
+  epoch = 0
 
   constructor(private readonly pool: Pool, readonly name: string, schema: string) {
     this.s = `"${schema.replaceAll('"', '""')}".`
@@ -37,14 +48,43 @@ export class Ledger {
     return client
   }
 
-  /** Begins a transaction and claims an event in it, in one round trip. */
-  async claim(client: PoolClient, r: Read): Promise<{ state: Claim; pid: number }> {
+  /**
+   * Begins a transaction and claims an event in it, in one round trip. It throws SetBack if the database is not the one
+   * that the caller has read its offset from.
+   */
+  async claim(client: PoolClient, r: Read, since?: Since): Promise<{ state: Claim; pid: number }> {
     const text = (value: string) => client.escapeLiteral(value)
     const key = r.message.key === null ? 'NULL' : `'\\x${r.message.key.toString('hex')}'::bytea`
+    if (since && since.epoch !== this.epoch) throw new SetBack('the offsets were read anew')
     const results = await this.answer('claim an event', client.query(`BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+      ${since ? this.same(text, r, since) : 'SELECT'};
       SELECT ${this.s}inbox_claim(${text(this.name)}, ${text(r.id)}, ${text(r.topic)}, ${Number(r.partition)}, ${key},
         ${text(r.source)}) AS state, pg_backend_pid() AS pid`)) as unknown as { rows: { state: Claim; pid: number }[] }[]
-    return results[1]!.rows[0]!
+    return results[2]!.rows[0]!
+  }
+
+  private same(text: (value: string) => string, r: Read, { wrote }: Since): string {
+    const { consumer, start, file } = this.known!
+    const last = this.last ? `ARRAY[CASE WHEN ${this.s}inbox_is_uuid(${text(this.last.id)}) THEN 0 ELSE coalesce((SELECT s.source
+        FROM ${this.s}inbox_source s WHERE s.name = ${text(this.last.source)}), -1) END]::smallint[],
+      ARRAY[CASE WHEN ${this.s}inbox_is_uuid(${text(this.last.id)}) THEN lower(${text(this.last.id)}) ELSE ${text(this.last.id)} END],
+      ARRAY[${this.last.anyState}]` : "'{}', '{}', '{}'"
+    return `SELECT ${this.s}inbox_same(${Number(consumer)}::smallint, ${text(this.name)}, ${text(start)}, ${text(file)}, ${last},
+      ARRAY[${text(r.topic)}], ARRAY[${Number(r.partition)}], ARRAY[${wrote}::bigint])`
+  }
+
+  /** Notes what this process has committed. anyState: others may change the event's state. */
+  committed(r: Read, anyState: boolean) {
+    this.last = { id: r.id, source: r.source, anyState }
+  }
+
+  /** Begins an epoch: from here on the database is the one that is there now. */
+  async begin(): Promise<void> {
+    const { rows } = await this.answer('read the identity of the database', this.pool.query(`SELECT ${this.s}inbox_register($1) AS consumer,
+      pg_postmaster_start_time()::text AS start, ${this.s}inbox_file() AS file`, [this.name]))
+    this.known = rows[0]
+    this.last = undefined
+    this.epoch++
   }
 
   /** Begins a transaction and takes a parked event into it that is due. undefined: none is. */
@@ -89,23 +129,42 @@ export class Ledger {
   }
 
   /** Makes an event a dead letter, parked or not. false: someone else has decided it. */
-  async bury(r: Read, parked: boolean, error: string, kind: 'permanent' | 'exhausted' | 'process'): Promise<boolean> {
+  async bury(
+    r: Read, parked: boolean, error: string, kind: 'permanent' | 'exhausted' | 'process', since?: Since,
+  ): Promise<boolean> {
+    return await this.within('store a dead letter', r, since, async client => {
+      const mine = (parked || await this.park(client, r, 0, error, 0)) && await this.failed(client, r, error, null)
+      if (!mine) return false
+      await client.query(`UPDATE ${this.s}inbox_dead d SET class = $4 FROM ${this.s}inbox_identity($2, $3) i
+        WHERE d.consumer = ${this.s}inbox_register($1) AND d.source = i.source AND d.event_id = i.event_id`,
+      [this.name, r.id, r.source, kind])
+      await this.acquit(client, r)
+      return true
+    })
+  }
+
+  /** Parks an event whose effect was rolled back. false: someone else has decided it. */
+  async parkFailed(r: Read, attempts: number, error: string, delayMs: number, since?: Since): Promise<boolean> {
+    return await this.within('park an event', r, since, client => this.park(client, r, attempts, error, delayMs))
+  }
+
+  /** Runs work in a transaction, in the database that the caller has read its offset from. */
+  private async within<T>(
+    what: string, r: Read, since: Since | undefined, work: (client: PoolClient) => Promise<T>,
+  ): Promise<T> {
     const client = await this.connect()
     let broken = true
     try {
-      await client.query('BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE')
-      const mine = (parked || await this.park(client, r, 0, error, 0)) && await this.failed(client, r, error, null)
-      if (mine) {
-        await client.query(`UPDATE ${this.s}inbox_dead d SET class = $4 FROM ${this.s}inbox_identity($2, $3) i
-          WHERE d.consumer = ${this.s}inbox_register($1) AND d.source = i.source AND d.event_id = i.event_id`,
-        [this.name, r.id, r.source, kind])
-        await this.acquit(client, r)
-      }
+      if (since && since.epoch !== this.epoch) throw new SetBack('the offsets were read anew')
+      const text = (value: string) => client.escapeLiteral(value)
+      await client.query(`BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; ${since ? this.same(text, r, since) : 'SELECT'}`)
+      const result = await work(client)
       await client.query('COMMIT')
       broken = false
-      return mine
+      return result
     } catch (error) {
-      throw new Unavailable(`store a dead letter: ${describe(error)}`, { cause: error })
+      if (error instanceof SetBack || error instanceof Unavailable) throw error
+      return await this.answer(what, Promise.reject(error))
     } finally {
       client.release(broken)
     }
@@ -215,6 +274,7 @@ export class Ledger {
     try {
       return await statement
     } catch (error) {
+      if ((error as { code?: string }).code === 'IB001') throw new SetBack(describe(error))
       throw new Unavailable(`${what}: ${describe(error)}`, { cause: error })
     }
   }

@@ -1,0 +1,179 @@
+package packages
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+const (
+	keys       = 40
+	partitions = 3
+)
+
+// flow is a topic that drivers read, and what was written to it.
+type flow struct {
+	*world
+	kafka  *harness.Cluster
+	topic  string
+	client *kgo.Client
+	sent   int
+	never  int // of these, how many fail for good
+}
+
+func newFlow(t *testing.T, w *world) *flow {
+	t.Helper()
+	f := &flow{world: w, kafka: harness.Kafka(t), topic: harness.Unique(t, "orders")}
+	f.kafka.CreateTopic(t, f.topic, partitions, nil)
+	client, err := kgo.NewClient(kgo.SeedBrokers(f.kafka.Addrs...),
+		kgo.ProducerBatchCompression(kgo.NoCompression())) // kafkajs has no other but gzip built in
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(client.Close)
+	f.client = client
+	return f
+}
+
+// send writes events of all keys: some fail once, and some forever.
+func (f *flow) send(t *testing.T, n int) {
+	t.Helper()
+	records := make([]*kgo.Record, n)
+	for i := range records {
+		f.sent++
+		value := object{"n": f.sent}
+		switch {
+		case f.sent%97 == 0:
+			value["fails"] = "permanent"
+			f.never++
+		case f.sent%31 == 0:
+			value["fails"], value["until"] = "swallowed", 1
+		}
+		text, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		records[i] = &kgo.Record{Topic: f.topic, Key: fmt.Append(nil, "k", f.sent%keys), Value: text, Headers: []kgo.RecordHeader{
+			{Key: "id", Value: []byte(id(f.sent))}, {Key: "event_type", Value: []byte("Effect")},
+		}}
+	}
+	if err := f.client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// run starts a driver that reads the topic.
+func (f *flow) run(t *testing.T) *driver {
+	t.Helper()
+	d := f.start(t, nil)
+	if answer := d.do(object{"op": "run", "brokers": f.kafka.Addrs, "topics": []string{f.topic}, "workers": 4}); answer["error"] != nil {
+		t.Fatalf("run: %v", answer["error"])
+	}
+	return d
+}
+
+// decided waits until so many events have their effect or are dead letters.
+func (f *flow) decided(t *testing.T, n int, drivers ...*driver) {
+	t.Helper()
+	t.Cleanup(func() {
+		for _, d := range drivers {
+			if t.Failed() {
+				t.Logf("a driver's log: %.3000s", d.err)
+			}
+		}
+	})
+	harness.Eventually(t, time.Minute, fmt.Sprintf("%d events are decided", n), func(ctx context.Context) string {
+		got, err := f.pg.TryQuery(ctx, "SELECT count(*) FROM inbox_event WHERE state IN (0, 2)")
+		if decided, _ := strconv.Atoi(got); decided < n {
+			return fmt.Sprintf("got %s (%v), want %d", got, err, n)
+		}
+		return ""
+	})
+}
+
+// judge compares the effects with what was sent: each once, in the order of its key.
+func (f *flow) judge(t *testing.T) {
+	t.Helper()
+	for _, c := range []struct{ what, sql, want string }{
+		{"effects, different", "SELECT count(*) || ' ' || count(DISTINCT n) FROM effect",
+			fmt.Sprint(f.sent-f.never, f.sent-f.never)},
+		{"out of order", `SELECT count(*) FROM (SELECT n, lag(n) OVER (PARTITION BY key ORDER BY number) AS before
+			FROM effect) e WHERE n < before`, "0"},
+		{"dead letters, of other classes", "SELECT count(*) || ' ' || count(*) FILTER (WHERE class <> 'permanent') " +
+			"FROM inbox_dead", fmt.Sprint(f.never, 0)},
+		{"parked", "SELECT count(*) FROM inbox_parked", "0"},
+	} {
+		if got := f.pg.Query(t, c.sql); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
+		}
+	}
+}
+
+// Two processes of a group share a topic, and one after the other is killed.
+func TestKilledConsumersLoseAndDoubleNothing(t *testing.T) {
+	harness.Full(t)
+	kills := harness.Count(t, "kills of a package")
+	each(t, func(t *testing.T, w *world) {
+		f := newFlow(t, w)
+		running := []*driver{f.run(t), f.run(t)}
+		f.send(t, 200)
+		f.decided(t, 1, running...)
+		for n := range kills {
+			before := f.sent
+			f.send(t, 600)
+			f.decided(t, before+50*(n%5)) // in the middle of what was sent
+			running[n%2].kill()
+			running[n%2] = f.run(t)
+		}
+		f.decided(t, f.sent, running...)
+		f.judge(t)
+		for _, d := range running {
+			if answer := d.do(object{"op": "stop"}); answer["error"] != nil {
+				t.Errorf("stop: %v", answer["error"])
+			}
+		}
+		if got := f.pg.Query(t, "SELECT count(*) FROM inbox_offset WHERE holder IS NOT NULL"); got != "0" {
+			t.Errorf("partitions that are not released after a stop: got %s, want 0", got)
+		}
+	})
+}
+
+// The tables are set back beneath a running consumer, while it is idle and while it handles: what the topic has is
+// handled again.
+func TestARestoredDatabaseIsFilledUpAgain(t *testing.T) {
+	harness.Full(t)
+	tables := []string{"effect", "inbox_event", "inbox_parked", "inbox_dead", "inbox_offset", "inbox_suspect"}
+	each(t, func(t *testing.T, w *world) {
+		f := newFlow(t, w)
+		d := f.run(t)
+		f.send(t, 300)
+		f.decided(t, f.sent, d)
+		w.pg.Exec(t, "CREATE SCHEMA older")
+		back := "DO $$ BEGIN LOOP BEGIN LOCK TABLE " + strings.Join(tables, ", ") + " NOWAIT; EXIT; " +
+			"EXCEPTION WHEN lock_not_available THEN PERFORM pg_sleep(0.002); END; END LOOP; "
+		for _, table := range tables {
+			w.pg.Exec(t, fmt.Sprintf("CREATE TABLE older.%[1]s AS TABLE %[1]s", table))
+			back += fmt.Sprintf("DELETE FROM %[1]s; INSERT INTO %[1]s OVERRIDING SYSTEM VALUE TABLE older.%[1]s; ", table)
+		}
+		back += "END $$"
+		f.send(t, 600)
+		f.decided(t, f.sent, d)
+		w.pg.Exec(t, back) // idle
+		f.decided(t, f.sent, d)
+		f.judge(t)
+		w.pg.Exec(t, back)
+		f.send(t, 900)
+		f.decided(t, f.sent-800, d)
+		w.pg.Exec(t, back) // running
+		f.decided(t, f.sent, d)
+		f.judge(t)
+	})
+}
