@@ -24,7 +24,8 @@ func TestCheckComparesTheTopicsOfRowsWithWhatThePrincipalSees(t *testing.T) {
 		}
 		return list
 	}
-	rights := append(acl("seen", kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs, kmsg.ACLOperationWrite),
+	rights := append(acl("seen", kmsg.ACLOperationDescribe, kmsg.ACLOperationDescribeConfigs, kmsg.ACLOperationWrite,
+		kmsg.ACLOperationRead),
 		acl("absent", kmsg.ACLOperationDescribe)...)
 	rights = append(rights, acl("read", kmsg.ACLOperationDescribe, kmsg.ACLOperationRead)...)
 	file := filepath.Join(t.TempDir(), "password")
@@ -50,7 +51,7 @@ func TestCheckComparesTheTopicsOfRowsWithWhatThePrincipalSees(t *testing.T) {
 	cdcRelay(t, environ, "check").want(t, exitFailed, []string{
 		"topic outbox.event.seen: 1 partitions",
 		"FAIL  topic outbox.event.hidden: the principal ann may not see it", "--allow-principal User:ann " +
-			"--operation Write --operation Describe --operation DescribeConfigs --topic outbox.event.hidden",
+			"--operation Write --operation Describe --operation DescribeConfigs --operation Read --topic outbox.event.hidden",
 		"FAIL  topic outbox.event.absent: it does not exist", "kafka-topics.sh --create --topic outbox.event.absent",
 		"FAIL  topic outbox.event.read: we may not write to it", "!--create --topic outbox.event.hidden", "!{aggregate_type}",
 	}, nil)

@@ -73,7 +73,8 @@ func TestEnvelopeHoldsTheEvent(t *testing.T) {
 				`","occurred_at":"2026-11-21T16:36:32.5Z","payload":{"n": 1}}`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			r, d := newFormatted(t, config.FormatEnvelope, c.payloadType, nil), &carried{event: anEvent()}
+			r := newFormatted(t, config.FormatEnvelope, c.payloadType, func(c *config.Config) { c.Message.Topic = "events" })
+			d := &carried{event: anEvent()}
 			if c.change != nil {
 				c.change(&d.event)
 			}

@@ -49,6 +49,17 @@ func (f field) of(e *outbox.Event) []byte {
 type template struct {
 	literals []string
 	fields   []field
+	names    []string // of the fields, as the template has them
+}
+
+// null returns the name of a column that is NULL in the event, "" when none is.
+func (t template) null(e *outbox.Event) string {
+	for i, f := range t.fields {
+		if f != fieldTopic && f.of(e) == nil {
+			return t.names[i]
+		}
+	}
+	return ""
 }
 
 // single is the column when the template is just one column, so that its bytes can be used as they are.
@@ -189,7 +200,8 @@ func compile(text string, cols outbox.Columns, find lookup) (t template, err err
 		if !known {
 			return t, fmt.Errorf("template %q: no column for {%s}", text, p.Column)
 		}
-		t.fields, t.literals, literal = append(t.fields, f), append(t.literals, literal), ""
+		t.fields, t.names = append(t.fields, f), append(t.names, p.Column)
+		t.literals, literal = append(t.literals, literal), ""
 	}
 	t.literals = append(t.literals, literal)
 	return t, nil

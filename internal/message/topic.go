@@ -43,6 +43,9 @@ func IllegalTopic(topic, why string) *sink.Reason {
 
 // renderTopic gives the event's topic. The same name is always the same string, so that comparing two is cheap.
 func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
+	if column := x.topic.null(e); column != "" {
+		return "", permanent("INVALID_TOPIC", "message.topic names the column "+column+", which is NULL in this row")
+	}
 	var cacheKey []byte
 	if len(x.topic.fields) == 0 {
 		cacheKey = nil
@@ -77,6 +80,9 @@ func (x *Encoder) renderTopic(e *outbox.Event) (string, *sink.Reason) {
 func (x *Encoder) copyTopic(d Dead) (string, *sink.Reason) {
 	if d.Record.Topic == "" && slices.Contains(x.topics.copies.fields, fieldTopic) {
 		return "", permanent("INVALID_TOPIC", "dlq.topic names the event's topic, and the event has none")
+	}
+	if column := x.topics.copies.null(d.Event); column != "" {
+		return "", permanent("INVALID_TOPIC", "dlq.topic names the column "+column+", which is NULL in this row")
 	}
 	topic := string(renderWith(nil, x.topics.copies, d.Event, d.Record.Topic))
 	if why := x.topics.illegal(topic); why != "" {

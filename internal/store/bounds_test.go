@@ -274,7 +274,7 @@ func TestListsComeInTheOrderThatIsPromised(t *testing.T) {
 		t.Errorf("two topics seen: got %v", topics)
 	}
 	insertEvents(t, pg, 0, 5)
-	chosen, all, err := s.ChosenTopics(t.Context(), []outbox.Part{{Column: "id"}}, 3)
+	chosen, all, err := s.ChosenTopics(t.Context(), []outbox.Part{{Column: "id"}}, nil, 3)
 	if must(t, "look which topics are chosen", err); len(chosen) != 3 || !all {
 		t.Errorf("three topics chosen: got %v, %t", chosen, all)
 	}

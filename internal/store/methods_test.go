@@ -85,7 +85,7 @@ func requestMethods(s *store.Store) []calledMethod {
 		{"Alarms", func(ctx context.Context) error { _, err := s.Alarms(ctx, true); return err }},
 		{"AckAlarms", func(ctx context.Context) error { _, err := s.AckAlarms(ctx, nil, true, "ann", "seen"); return err }},
 		{"ChosenTopics", func(ctx context.Context) error {
-			_, _, err := s.ChosenTopics(ctx, []outbox.Part{{Column: "aggregate_type"}}, 1)
+			_, _, err := s.ChosenTopics(ctx, []outbox.Part{{Column: "aggregate_type"}}, nil, 1)
 			return err
 		}},
 		{"SeenTopics", func(ctx context.Context) error { _, err := s.SeenTopics(ctx, 1); return err }},

@@ -70,6 +70,7 @@ type Topic struct {
 	Err        error // why it cannot be used: it does not exist, or we are not authorized
 	Partitions []Partition
 	Writable   Right // whether we may write to it
+	Readable   Right // whether we may read it, as after a crash
 
 	// The configuration in force. Zero and empty when ConfigErr says why it could not be read.
 	MaxMessageBytes   int // largest batch, compressed
@@ -94,15 +95,18 @@ const (
 	Denied
 )
 
-// operationWrite is the bit of WRITE among the authorized operations (KIP-430;
-// org.apache.kafka.common.acl.AclOperation).
-const operationWrite = 1 << 4
+// Bits of the authorized operations (KIP-430; org.apache.kafka.common.acl.AclOperation).
+const (
+	operationRead  = 1 << 3
+	operationWrite = 1 << 4
+)
 
-func writable(operations int32) Right {
+// rightTo says whether the operation is among those that a broker told.
+func rightTo(operation, told int32) Right {
 	switch {
-	case operations == 0 || operations == math.MinInt32:
+	case told == 0 || told == math.MinInt32:
 		return RightUnknown
-	case operations&operationWrite != 0:
+	case told&operation != 0:
 		return Granted
 	}
 	return Denied
@@ -181,7 +185,8 @@ func topicOf(name string, r *metadata.ResponseTopic) Topic {
 		return t
 	}
 	t.Err = codes.ErrorOf(r.ErrorCode, "")
-	t.Writable = writable(r.TopicAuthorizedOperations)
+	t.Writable = rightTo(operationWrite, r.TopicAuthorizedOperations)
+	t.Readable = rightTo(operationRead, r.TopicAuthorizedOperations)
 	for _, p := range r.Partitions {
 		t.Partitions = append(t.Partitions,
 			Partition{ID: p.PartitionIndex, Leader: p.LeaderID, Replicas: p.ReplicaNodes, InSync: p.IsrNodes})

@@ -176,12 +176,13 @@ func TestTopicsTellWhetherWeMayWrite(t *testing.T) {
 	file := secretFile(t, "secret")
 	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.SASL = alice(connect.Plain, file) })
 	got, err := d.Topics(testContext(t), []string{"t", "u"})
-	if err != nil || got[0].Writable != Granted || got[1].Writable != Denied {
-		t.Errorf("topics: got %+v, %v; want t granted and u denied", got, err)
+	if err != nil || got[0].Writable != Granted || got[1].Writable != Denied || got[0].Readable != Denied ||
+		got[1].Readable != Granted {
+		t.Errorf("topics: got %+v, %v; want t written and u read", got, err)
 	}
 	for operations, want := range map[int32]Right{0: RightUnknown, math.MinInt32: RightUnknown, 1 << 4: Granted,
 		1<<3 | 1<<8: Denied} {
-		if got := writable(operations); got != want {
+		if got := rightTo(operationWrite, operations); got != want {
 			t.Errorf("operations %b: got right %d, want %d", operations, got, want)
 		}
 	}
@@ -211,7 +212,7 @@ func TestKafkaTellsRightsAndLimits(t *testing.T) {
 	d := newDriver(t, c.Addrs, nil)
 	got, err := d.Topics(testContext(t), []string{topic})
 	if err != nil || got[0].OldestMessage != time.Minute || got[0].NewestMessage != 5*time.Second ||
-		got[0].Retention != time.Hour || got[0].Writable != Granted {
+		got[0].Retention != time.Hour || got[0].Writable != Granted || got[0].Readable != Granted {
 		t.Errorf("topic: got %+v, %v; want limits of a minute and 5s, an hour's retention, and the right to write", got, err)
 	}
 }

@@ -21,6 +21,7 @@ type view struct {
 
 type topicView struct {
 	partitions []leader // by partition id
+	replicas   int      // of each partition, as brokers told last; 0: not known
 	err        error    // why the topic is not usable at present
 	errSince   time.Time
 	absent     time.Time // since when brokers say that there is no such topic, and have not told of one; zero: they do not
@@ -93,6 +94,12 @@ func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, n
 	next := &topicView{err: codes.ErrorOf(r.ErrorCode, ""), errSince: now}
 	if r.ErrorCode == codes.UnknownTopic {
 		next.absent = now
+	}
+	if t != nil {
+		next.replicas = t.replicas
+	}
+	if len(r.Partitions) > 0 {
+		next.replicas = len(r.Partitions[0].ReplicaNodes)
 	}
 	if t != nil && t.err != nil {
 		next.errSince = t.errSince

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol/createtopics"
@@ -25,23 +24,6 @@ type NewTopics struct {
 // shape is the shape in a request.
 func (n NewTopics) shape() (partitions int32, replicas int16) {
 	return int32(cmp.Or(n.Partitions, -1)), int16(cmp.Or(n.ReplicationFactor, -1))
-}
-
-// Command is the command by which a person creates the topic.
-func (c Config) Command(topic string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "kafka-topics.sh --create --topic %s", topic)
-	if n := c.NewTopics.Partitions; n > 0 {
-		fmt.Fprintf(&b, " --partitions %d", n)
-	}
-	if n := c.NewTopics.ReplicationFactor; n > 0 {
-		fmt.Fprintf(&b, " --replication-factor %d", n)
-	}
-	fmt.Fprintf(&b, " --bootstrap-server %s", strings.Join(c.Brokers, ","))
-	if c.TLS != nil || c.SASL != nil {
-		b.WriteString(" --command-config client.properties")
-	}
-	return b.String()
 }
 
 // Pauses after a topic could not be created.
@@ -101,26 +83,6 @@ func IsDeniedTopic(err error) bool { return codes.Is(err, codes.TopicDenied) }
 // IsDeniedCreation reports that err is the broker's, that our principal may not create the topic.
 func IsDeniedCreation(err error) bool {
 	return IsDeniedTopic(err) || codes.Is(err, codes.ClusterDenied)
-}
-
-// GrantCommand returns the command of Kafka's tool that lets the principal write to a topic.
-func (c Config) GrantCommand(topic, principal string) string {
-	return c.grant(topic, principal, "--operation Write --operation Describe --operation DescribeConfigs")
-}
-
-// GrantCreateCommand returns the command that lets the principal create the topic and write to it.
-func (c Config) GrantCreateCommand(topic, principal string) string {
-	return c.grant(topic, principal,
-		"--operation Create --operation Write --operation Describe --operation DescribeConfigs")
-}
-
-func (c Config) grant(topic, principal, operations string) string {
-	text := "kafka-acls.sh --add --allow-principal User:" + principal + " " + operations + " --topic " + topic +
-		" --bootstrap-server " + strings.Join(c.Brokers, ",")
-	if c.TLS != nil || c.SASL != nil {
-		text += " --command-config client.properties"
-	}
-	return text
 }
 
 // createAll creates topics by one request, so that the last does not wait for all before it.
@@ -209,44 +171,4 @@ func (d *Driver) CheckCreate(ctx context.Context, topic string) error {
 		return fmt.Errorf("create topic %q: %w", topic, err)
 	}
 	return nil
-}
-
-// principal is who the brokers take us for, as far as the configuration tells.
-func (c Config) principal() string {
-	if c.SASL != nil && c.SASL.Username != "" {
-		return c.SASL.Username
-	}
-	return "<ours>"
-}
-
-// topicError says why a topic is not usable, and what to do about one that does not exist.
-func (d *Driver) topicError(topic string, t *topicView) error {
-	if IsDeniedTopic(t.err) {
-		return fmt.Errorf("topic %q: our principal may not see it, or not write to it: %w; grant it: %s", topic, t.err,
-			d.config.GrantCommand(topic, d.config.principal()))
-	}
-	if !codes.Is(t.err, codes.UnknownTopic) {
-		return fmt.Errorf("topic %q: %w", topic, t.err)
-	}
-	command := d.config.Command(topic)
-	if !t.neverSeen() {
-		return fmt.Errorf("topic %q is gone: %w; create it again: %s", topic, t.err, command)
-	}
-	if !d.config.NewTopics.Create {
-		return fmt.Errorf("topic %q does not exist: %w; create it: %s; or set kafka.create_topics.enabled", topic, t.err,
-			command)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	c := d.creations[topic]
-	if c != nil && IsDeniedCreation(c.err) {
-		return fmt.Errorf("topic %q does not exist, and our principal may not create it: %w; retrying; grant it: %s; "+
-			"or ask an administrator to create it: %s", topic, c.err,
-			d.config.GrantCreateCommand(topic, d.config.principal()), command)
-	}
-	if c != nil && c.err != nil {
-		return fmt.Errorf("topic %q does not exist and cannot be created: %w; retrying; to create it by hand: %s", topic,
-			c.err, command)
-	}
-	return fmt.Errorf("topic %q does not exist and is being created: %w", topic, t.err)
 }

@@ -216,3 +216,44 @@ func TestKafkaCreatesMissingTopics(t *testing.T) {
 		t.Errorf("with 9 replicas: got %v, want code 38", err)
 	}
 }
+
+// Breaks it catches: a command that this cluster refuses, such as one for three replicas on one broker, one with other
+// partitions than the deleted topic had, or one for a name that Kafka takes for that of another topic.
+func TestCommandsFitTheCluster(t *testing.T) {
+	c := newFake(t, kfake.NumBrokers(1), kfake.SeedTopics(3, "had.three"), kfake.SeedTopics(1, "a.b_c"))
+	d := newDriver(t, c.ListenAddrs(), func(c *Config) { c.NewTopics = NewTopics{Partitions: 12, ReplicationFactor: 3} })
+	awaitError(t, d, "fresh", "create it: kafka-topics.sh --create --topic fresh --partitions 12 --replication-factor 1 ")
+	awaitTopic(t, d, "had.three")
+	harness.DeleteTopic(t, c.ListenAddrs(), "had.three")
+	d.refreshSoon()
+	awaitError(t, d, "had.three", "create it again: kafka-topics.sh --create --topic had.three --partitions 3 "+
+		"--replication-factor 1 ")
+	awaitTopic(t, d, "a.b_c")
+	awaitError(t, d, "a_b.c", `Kafka does not create it beside topic "a.b_c"`, "change message.topic")
+	if _, err := d.Partitions("a_b.c"); strings.Contains(err.Error(), "kafka-topics.sh") {
+		t.Errorf("error: got %v, want no command that fails", err)
+	}
+}
+
+// Breaks it catches: a command that the shell takes apart, or that names another principal than the brokers know.
+func TestCommandsCanBePasted(t *testing.T) {
+	login := func(username string) *SASL { return &SASL{Mechanism: "PLAIN", Username: username} }
+	for _, row := range []struct {
+		c    Config
+		want string
+	}{
+		{Config{}, "User:ANONYMOUS"},
+		{Config{TLS: &TLS{}}, "User:ANONYMOUS"},
+		{Config{TLS: &TLS{CertFile: "c.pem"}}, "'User:<PRINCIPAL>'"},
+		{Config{SASL: login("ann")}, "User:ann"},
+		{Config{SASL: login("ann o'hara")}, `'User:ann o'\''hara'`},
+	} {
+		if got := row.c.GrantCommand("a*"); !strings.Contains(got, " --allow-principal "+row.want+" --operation Write "+
+			"--operation Describe --operation DescribeConfigs --operation Read --topic a --resource-pattern-type prefixed ") {
+			t.Errorf("got %s, want it for %s, with each right that the relay uses", got, row.want)
+		}
+	}
+	if got := (Config{}).GrantCommand("*"); !strings.Contains(got, " --topic '*' ") || strings.Contains(got, "prefixed") {
+		t.Errorf("every topic: got %s", got)
+	}
+}

@@ -255,7 +255,7 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 		Code:    m.Name,
 	}
 	if r.ErrorCode == codes.TopicDenied {
-		o.Err = fmt.Errorf("%w; grant it: %s", o.Err, d.config.GrantCommand(b.Topic, d.config.principal()))
+		o.Err = fmt.Errorf("%w; grant it: %s", o.Err, d.config.GrantCommand(b.Topic))
 	}
 	if m.React&codes.EncodeAgain != 0 {
 		a.discard()

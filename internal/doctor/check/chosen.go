@@ -40,23 +40,24 @@ func chosenTopics(ctx context.Context, cfg config.Config, r *Report) (c chosen) 
 		seen = nil // there are no tables yet
 	}
 	c.known = true
-	ofRows := c.ofRows(ctx, st, eventParts(cfg), "topics of the rows", r)
+	ofRows := c.ofRows(ctx, st, eventParts(cfg), columnsSet(cfg.Message.Topic, cfg), "topics of the rows", r)
 	warnOfManyTopics(cfg, len(ofRows), r)
 	c.events = append(seen, ofRows...)
 	slices.Sort(c.events)
 	c.events = slices.Compact(c.events)
 	if namesColumns(cfg.DLQ.Topic) {
-		c.copies = c.ofRows(ctx, st, copyParts(cfg), "topics of the rows' dead letters", r)
+		c.copies = c.ofRows(ctx, st, copyParts(cfg), nil, "topics of the rows' dead letters", r)
 	}
 	if cfg.Message.NeedsRegistry() {
-		c.subjects = c.ofRows(ctx, st, subjectParts(cfg), "subjects of the rows", r)
+		c.subjects = c.ofRows(ctx, st, subjectParts(cfg), nil, "subjects of the rows", r)
 	}
 	return c
 }
 
 // ofRows are the topics that a template makes of the rows. Where there is no table yet, there are no rows.
-func (c *chosen) ofRows(ctx context.Context, st *store.Store, parts []outbox.Part, name string, r *Report) []string {
-	list, all, err := st.ChosenTopics(ctx, parts, chosenMost)
+func (c *chosen) ofRows(ctx context.Context, st *store.Store, parts []outbox.Part, set []string, name string,
+	r *Report) []string {
+	list, all, err := st.ChosenTopics(ctx, parts, set, chosenMost)
 	switch code := sqlState(err); {
 	case err == nil || code == "42P01": // undefined_table
 	case strings.HasPrefix(code, "42"): // a column or a right is missing, as the look at the database has said
@@ -106,6 +107,17 @@ func eventParts(cfg config.Config) []outbox.Part {
 		return nil
 	}
 	return columnsOf(parts, cfg)
+}
+
+// columnsSet are the table's columns that the template names by themselves: a row with NULL in one makes no topic.
+func columnsSet(template string, cfg config.Config) (list []string) {
+	parts, _ := config.ParseTemplate(template) // its rule has checked it
+	for _, p := range parts {
+		if of := cfg.Outbox.Columns.Of(p.Column); p.Column != "" && len(of) == 1 && of[0].Column != "" {
+			list = append(list, of[0].Column)
+		}
+	}
+	return list
 }
 
 // subjectParts are the parts of registry.subject by the table's columns.

@@ -51,18 +51,18 @@ func copyTopics(cfg config.Config, events []string, c chosen) []string {
 
 // examineCopies looks at the topics for copies of dead letters. One that is missing is found here, and not when an
 // event dies: its row is written when the copy is acknowledged, so that one would hold up the others.
-func examineCopies(ctx context.Context, cfg config.Config, driver *kafka.Driver, r *Report, names []string) error {
+func examineCopies(ctx context.Context, j judge, driver *kafka.Driver, r *Report, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
 	return addTopics(ctx, driver, r, "dlq topic", names, func(t kafka.Topic) (l Level, text, fix string) {
-		l, text, fix = judgeTopic(t, cfg)
+		l, text, fix = j.topic(t)
 		switch illegal := config.IllegalTopic(t.Name); {
 		case illegal != "":
 			text = "such a name " + illegal + "; dead letters that choose it are in their table only"
 			fix = "correct the rows' values, or dlq.topic"
-		case kafka.IsUnknownTopic(t.Err) && cfg.Kafka.CreateTopics.Enabled:
-			return examineCreation(ctx, cfg, driver, t.Name)
+		case kafka.IsUnknownTopic(t.Err) && j.cfg.Kafka.CreateTopics.Enabled:
+			return j.creation(ctx, driver, t.Name)
 		case t.Err != nil:
 			text = strings.Replace(text, "its events are parked",
 				"dead letters wait for it", 1)

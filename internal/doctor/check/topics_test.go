@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/brokers"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
 )
 
@@ -54,6 +55,9 @@ func TestTopicsAreJudgedByTheirWorst(t *testing.T) {
 		"neither written nor read": {change: func(x *kafka.Topic) {
 			x.Writable, x.ConfigErr = kafka.Denied, errors.New("denied")
 		}, want: Fail, text: "may not write"},
+		"may not read": {change: func(x *kafka.Topic) {
+			x.Writable, x.Readable = kafka.Granted, kafka.Denied
+		}, want: Warn, text: "lacks Read, so what it holds cannot be read back"},
 		"may write": {change: func(x *kafka.Topic) { x.Writable = kafka.Granted }, want: OK},
 		"refuses the old": {change: func(x *kafka.Topic) { x.OldestMessage = time.Hour }, stamp: config.TimestampCreatedAt,
 			want: Warn, text: "older than 1h"},
@@ -79,7 +83,7 @@ func TestTopicsAreJudgedByTheirWorst(t *testing.T) {
 		if c.stamp != "" {
 			cfg.Message.Timestamp = c.stamp
 		}
-		l, text, fix := judgeTopic(topic, cfg)
+		l, text, fix := judge{cfg: cfg, by: brokers.Kafka(cfg).Fitting(3), brokers: 3}.topic(topic)
 		if l != c.want || !strings.Contains(text, c.text) || (l == OK) != (fix == "") {
 			t.Errorf("%s: got %s %q, fix %q; want %s with %q, and a fix unless it is ok", name, l, text, fix, c.want, c.text)
 		}

@@ -19,9 +19,9 @@ const (
 	sampledRows = 100_000
 )
 
-// ChosenTopics are the topics that the outbox's rows choose, at most so many: each is the parts one after another. It
-// reports whether it has seen all rows.
-func (s *Reader) ChosenTopics(ctx context.Context, parts []outbox.Part,
+// ChosenTopics are the topics that the outbox's rows choose, at most so many: each is the parts one after another. Rows
+// with NULL in one of the columns of set choose none. It reports whether it has seen all rows.
+func (s *Reader) ChosenTopics(ctx context.Context, parts []outbox.Part, set []string,
 	most int) (list []string, all bool, err error) {
 	var expression []string
 	for _, p := range parts {
@@ -31,11 +31,15 @@ func (s *Reader) ChosenTopics(ctx context.Context, parts []outbox.Part,
 			expression = append(expression, "coalesce(o."+db.Quote(p.Column)+"::text, '')")
 		}
 	}
+	where := "true"
+	for _, column := range set {
+		where += " AND o." + db.Quote(column) + " IS NOT NULL"
+	}
 	look := func(from string) error {
 		return s.db.Tx(ctx, db.Limits{Lock: db.Reading.Lock, Statement: wholeTable, Interpreted: true},
 			func(tx pgx.Tx) error {
-				rows, err := tx.Query(ctx, fmt.Sprintf("SELECT DISTINCT %s FROM %s o LIMIT %d", strings.Join(expression, " || "),
-					from, most))
+				rows, err := tx.Query(ctx, fmt.Sprintf("SELECT DISTINCT %s FROM %s o WHERE %s LIMIT %d",
+					strings.Join(expression, " || "), from, where, most))
 				if err == nil {
 					list, err = pgx.CollectRows(rows, pgx.RowTo[string])
 				}

@@ -73,6 +73,7 @@ const Nobody outbox.ErrorClass = ""
 const (
 	UnknownTopic     = 3
 	TooLarge         = 10
+	InvalidTopic     = 17
 	NoMechanism      = 33
 	NoSASL           = 34
 	TopicExists      = 36
