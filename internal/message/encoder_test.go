@@ -385,29 +385,3 @@ func TestRoutingDoesNotAllocate(t *testing.T) {
 		}
 	}
 }
-
-// Break it catches: NULL in a column of message.topic, or dlq.topic, that makes another topic than any that somebody
-// meant.
-func TestNullChoosesNoTopic(t *testing.T) {
-	r := newRouted(t, func(c *config.Config) {
-		c.Message.Topic, c.DLQ.Topic = "shop2.{event_type}.{tenant}", "dead.{tenant}"
-	})
-	event := anEvent()
-	for _, row := range []struct {
-		tenant []byte
-		topic  string
-	}{{text("a"), "shop2.made.a"}, {nil, ""}, {text(""), "shop2.made."}, {nil, ""}, {text("a"), "shop2.made.a"}} {
-		event.Extra = [][]byte{row.tenant}
-		d := &carried{event: event}
-		reason := r.route(d)
-		if got := d.record.Topic; got != row.topic || (reason == nil) != (row.tenant != nil) {
-			t.Errorf("tenant %q: got topic %q, reason %v; want %q, and a reason for NULL alone", row.tenant, got, reason, row.topic)
-		}
-		if reason != nil && (reason.Code != "INVALID_TOPIC" || !strings.Contains(reason.Text, "column tenant, which is NULL")) {
-			t.Errorf("tenant NULL: got %s %q, want the column named", reason.Code, reason.Text)
-		}
-		if _, reason := r.copyTopic(Dead{Event: &d.event, Record: &d.record}); (reason == nil) != (row.tenant != nil) {
-			t.Errorf("copy of tenant %q: got reason %v, want one for NULL alone", row.tenant, reason)
-		}
-	}
-}
