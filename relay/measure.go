@@ -52,6 +52,12 @@ func (m measured) OldestBlocker() (time.Duration, bool) {
 	return age, known && m.r.owner() != nil
 }
 
+func (m measured) Broker() (available, known bool) {
+	var st Status
+	m.r.describeSink(&st)
+	return len(st.Reasons) == 0, m.r.owner() != nil
+}
+
 // Degraded is not known of what the database tells, while it does not, or another relay asks it.
 func (m measured) Degraded(reason string) (degraded, known bool) {
 	known = true

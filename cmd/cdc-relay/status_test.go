@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -184,4 +185,11 @@ func TestStatusWithoutARelay(t *testing.T) {
 	}
 	cdcRelay(t, nil, "status", "--json", "--http-listen", "127.0.0.1:1").want(t, exitFailed, []string{"!{"},
 		[]string{"no relay answers on 127.0.0.1:1", "cdc-relay run"})
+	frozen, err := net.Listen("tcp", "127.0.0.1:0") // the system accepts, and no one answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = frozen.Close() }()
+	cdcRelay(t, nil, "status", "--timeout", "300ms", "--http-listen", frozen.Addr().String()).want(t, exitFailed, nil,
+		[]string{frozen.Addr().String() + " does not answer", "frozen or its machine is overloaded", "!start one with"})
 }

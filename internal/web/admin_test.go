@@ -209,6 +209,10 @@ func TestReadyExactlyWhileEventsCanFlow(t *testing.T) {
 	})
 	s.broker.Close() // nothing waits for it now
 	s.wantReady(http.StatusServiceUnavailable, "broker unreachable")
+	if _, metrics, _ := s.ask(http.MethodGet, "/metrics"); !strings.Contains(metrics,
+		`outbox_broker_available{service="shop"} 0`) {
+		t.Error("the broker is away: want outbox_broker_available 0")
+	}
 	if s.broker, err = embedded.StartFakeKafka(embedded.FakeKafkaConfig{Port: port, Topics: topics}); err != nil {
 		t.Fatal(err)
 	}
@@ -227,6 +231,7 @@ var contract = map[string]string{
 	"outbox_mirror_lag_events":        "gauge", "outbox_mirror_lag_seconds": "gauge", "outbox_marked_total": "counter",
 	"outbox_in_flight_events": "gauge", "outbox_in_flight_bytes": "gauge",
 	"outbox_last_published_timestamp_seconds": "gauge", "outbox_alarms_open": "gauge", "outbox_degraded": "gauge",
+	"outbox_broker_available":        "gauge",
 	"cdc_oldest_transaction_seconds": "gauge",
 	"outbox_unrecorded_events":       "gauge",
 	"cdc_replication_lag_bytes":      "gauge", "cdc_replication_lag_seconds": "gauge",

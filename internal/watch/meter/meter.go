@@ -24,6 +24,8 @@ type Source interface {
 	Sink() sink.Status
 	// Session returns the figures of the replication session; false if there is none.
 	Session() (Session, bool)
+	// Broker reports whether the broker takes events.
+	Broker() (available, known bool)
 	// Degraded reports whether the relay is degraded for the reason, one of Options.Reasons.
 	Degraded(reason string) (degraded, known bool)
 	// Alarms is how many alarms of the kind no one has acknowledged.

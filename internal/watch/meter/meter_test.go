@@ -39,6 +39,8 @@ func (p *played) Alarms(string) (int, bool) { return 0, !p.unread }
 
 func (p *played) Degraded(reason string) (degraded, known bool) { return false, !p.unread }
 
+func (p *played) Broker() (available, known bool) { return true, !p.unread }
+
 func (p *played) OldestBlocker() (time.Duration, bool) { return 0, !p.unread }
 
 func (p *played) Session() (Session, bool) {

@@ -64,6 +64,7 @@ function watch() {
   if (Date.now() - heard > broken) feeding.abort();
   if (root.dataset.late !== undefined) return;
   root.dataset.late = "yes";
+  feed("waiting", "no answer");
   const since = new Date(heard).toLocaleTimeString();
   write(by("role"), "no answer since " + since);
   by("role").dataset.tone = "bad";

@@ -3,6 +3,7 @@ package ask
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -45,6 +46,10 @@ func get(ctx context.Context, address, tokenFile, path string) ([]byte, error) {
 	// No proxy stands between this command and a relay, and none should get its token.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
+	if silent, is := errors.AsType[net.Error](err); is && silent.Timeout() {
+		return nil, fmt.Errorf("%s does not answer: %w. If a relay runs there, it is frozen or its machine is overloaded: look "+
+			"at its process before you start another; if it hangs, kill it: the next start continues where it stopped", address, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("no relay answers on %s: %w; start one with cdc-relay run, or give its address with "+
 			"--http-listen", address, err)
