@@ -48,7 +48,7 @@ func (r *Relay) degradations() []Degradation {
 		shown := topics[:min(len(topics), listedTopics)]
 		for _, topic := range shown {
 			if why := t.settler.TroubleOf(topic); why != nil {
-				text := fmt.Sprintf("topic %s is unavailable; %s: %s", topic, t.parkedOf(topic), why.Text)
+				text := fmt.Sprintf("%s %s is unavailable; %s: %s", r.word(), topic, t.waitingOf(topic), why.Text)
 				found = append(found, Degradation{degradedTopic, text})
 			}
 		}

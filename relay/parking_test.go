@@ -107,7 +107,7 @@ func TestEventsOfAMissingTopicWaitParkedWhileOthersFlow(t *testing.T) {
 	if !strings.Contains(said, "outbox.event.absent") {
 		t.Errorf("last_error of an event that waits for its topic: got %q, want one that names the topic", said)
 	}
-	b.waitError(r, "topic outbox.event.absent: its events are parked", false)
+	b.waitError(r, "topic outbox.event.absent: its events wait", false)
 	b.commit("absent", 601, 650, 7)
 	b.createTopic("outbox.event.absent", 4)
 	b.commit("absent", 651, 700, 7)

@@ -280,19 +280,27 @@ func (t *term) noteSink(st *Status) {
 	slices.Sort(topics)
 	for _, topic := range topics {
 		if why := t.settler.TroubleOf(topic); why != nil {
-			t.r.health.SinkTrouble(fmt.Sprintf("topic %s: %s: %s", topic, t.parkedOf(topic), why.Text))
+			t.r.health.SinkTrouble(fmt.Sprintf("%s %s: %s: %s", t.r.word(), topic, t.waitingOf(topic), why.Text))
 			return
 		}
 	}
 	t.r.health.SinkTrouble("")
 }
 
-// parkedOf says what is parked of a topic in trouble: all but what was sent and has no answer.
-func (t *term) parkedOf(topic string) string {
+// waitingOf says what waits of a topic in trouble: all is parked, or will be, but what was sent and has no answer.
+func (t *term) waitingOf(topic string) string {
 	if n := t.engine.Unanswered(topic); n > 0 {
-		return fmt.Sprintf("its events are parked, except %d that were sent and have no definite answer", n)
+		return fmt.Sprintf("its events wait, %d of them sent and without a definite answer", n)
 	}
-	return "its events are parked"
+	return "its events wait, in order, until it recovers"
+}
+
+// word is what people call a topic at this broker.
+func (r *Relay) word() string {
+	if driver, is := r.driver.(sink.Worded); is {
+		return driver.Word()
+	}
+	return "topic"
 }
 
 func (r *Relay) describeHealth(st *Status) {

@@ -186,7 +186,7 @@ func (e *Engine) reportWhole(t *topic, now time.Time) TroubleReport {
 	switch {
 	case whole.Well || t.waiting.length == 0 && !t.diverted:
 	case t.next == 0:
-		whole.Since, whole.Reason = t.since, because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
+		whole.Since, whole.Reason = t.since, because(t.unknown(), t.err)
 	default:
 		for _, p := range t.partitions {
 			if slow, _ := p.slowSince(now); e.ails(p) || slow && p.hasWork() {
@@ -236,8 +236,8 @@ func (e *Engine) report(p *partition, ill int, now time.Time) TroubleReport {
 		r.Probe, r.ProbeAt = p.unproved() && !p.hasWork() && !leaderless, p.number
 	case slow && (full || p.diverted && p.batch != nil): // slow is trouble only of a partition that is in others' way
 		r.Kind, r.Since, r.Full, r.Slow, r.Alone = PartitionTrouble, since, full, true, e.slowAlone(p, now)
-		r.Reason = fmt.Sprintf("topic %q partition %d: its requests take longer than %v, and %d records wait", p.topic.name,
-			p.number, slowRequest, p.queue.length)
+		r.Reason = fmt.Sprintf("%s: its requests take longer than %v, and %d records wait", p.place(),
+			slowRequest, p.queue.length)
 	default:
 		r.Well = true
 	}

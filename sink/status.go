@@ -71,7 +71,7 @@ func (e *Engine) Status() Status {
 		oldest(t.waiting.head())
 		if t.waiting.length > 0 && len(t.partitions) == 0 {
 			s.blame(stateOf(troubleOf(t.err)), t.since, func() string {
-				return because(fmt.Sprintf("topic %q: its partitions are not known", t.name), t.err)
+				return because(t.unknown(), t.err)
 			})
 		}
 		for _, p := range t.partitions {
@@ -111,9 +111,9 @@ func stateOf(kind Trouble) State {
 
 func (p *partition) reason() string {
 	if p.failures == 0 {
-		return because(fmt.Sprintf("topic %q partition %d: no leader is known", p.topic.name, p.number), p.topic.err)
+		return because(p.leaderless(), p.topic.err)
 	}
-	where := fmt.Sprintf("topic %q partition %d, failed attempts: %d", p.topic.name, p.number, p.failures)
+	where := fmt.Sprintf("%s, failed attempts: %d", p.place(), p.failures)
 	switch p.kind {
 	case ClusterTrouble:
 		return because("a broker or the network is unavailable ("+where+")", p.err)
@@ -121,6 +121,29 @@ func (p *partition) reason() string {
 		return because("the brokers do not take us ("+where+")", p.err)
 	}
 	return because(where, p.err)
+}
+
+// place is the partition in a text for people.
+func (p *partition) place() string {
+	if p.topic.word != "" {
+		return p.topic.place()
+	}
+	return fmt.Sprintf("%s partition %d", p.topic.place(), p.number)
+}
+
+// leaderless and unknown say what the broker has not told of a partition and of a topic.
+func (p *partition) leaderless() string {
+	if p.topic.word != "" {
+		return p.topic.place() + " is not available"
+	}
+	return p.place() + ": no leader is known"
+}
+
+func (t *topic) unknown() string {
+	if t.word != "" {
+		return t.place() + " is not available"
+	}
+	return t.place() + ": its partitions are not known"
 }
 
 func because(what string, err error) string {

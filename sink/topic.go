@@ -1,6 +1,8 @@
 package sink
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -18,13 +20,20 @@ type topic struct {
 	err      error            // why the driver does not know it
 	refused  *Reason          // why no record may go there; the driver is never asked about such a topic
 	diverted bool             // see Engine.Divert
+	word     string           // what the broker calls it; "": topic, with partitions
 }
+
+// place is the topic in a text for people.
+func (t *topic) place() string { return fmt.Sprintf("%s %q", cmp.Or(t.word, "topic"), t.name) }
 
 // topicOf is the topic of the name, made at first sight.
 func (e *Engine) topicOf(name string) *topic {
 	t := e.topics[name]
 	if t == nil {
 		t = &topic{name: name, refused: e.config.Refuse(name)}
+		if driver, is := e.driver.(Worded); is {
+			t.word = driver.Word()
+		}
 		e.topics[name] = t
 		e.ask(t)
 	}

@@ -204,9 +204,35 @@ func Browser(cfg config.Config) (sink.Browser, error) {
 	return b, nil
 }
 
-// Examine asks the servers of a sink other than Kafka whether they can be used, for check. The text says what was
-// found; risky, that something in it is a warning.
-func Examine(ctx context.Context, cfg config.Config) (text string, risky bool, err error) {
+// examinedMost bounds the topics of rows that are examined: each costs a connection.
+const examinedMost = 20
+
+// examineEach examines topics one after another. What is found of several alike is said once.
+func examineEach(ctx context.Context, examine func(context.Context, string) (string, bool, error),
+	names []string) (text string, risky bool, err error) {
+	var texts []string
+	var problems []error
+	for _, name := range names {
+		said, warns, err := examine(ctx, name)
+		if err != nil {
+			problems = append(problems, err)
+			if ctx.Err() != nil || len(names) == 1 {
+				break
+			}
+			continue
+		}
+		risky = risky || warns
+		if !slices.Contains(texts, said) {
+			texts = append(texts, said)
+		}
+	}
+	return strings.Join(texts, "; "), risky, errors.Join(problems...)
+}
+
+// Examine asks the servers of a sink other than Kafka whether they can be used, for check, and where message.topic
+// depends on the row, also whether the topics that rows choose can. The text says what was found; risky, that something
+// in it is a warning.
+func Examine(ctx context.Context, cfg config.Config, chosen []string) (text string, risky bool, err error) {
 	if cfg.Sink == config.SinkKafka || cfg.Sink == config.SinkStdout {
 		return "", false, nil
 	}
@@ -227,7 +253,11 @@ func Examine(ctx context.Context, cfg config.Config) (text string, risky bool, e
 	case interface {
 		Examine(context.Context, string) (string, bool, error)
 	}:
-		return d.Examine(ctx, topics.Exact)
+		names := []string{topics.Exact}
+		if topics.Exact == "" {
+			names = append(names, chosen[:min(len(chosen), examinedMost)]...)
+		}
+		return examineEach(ctx, d.Examine, names)
 	}
 	return "", false, fmt.Errorf("sink %s cannot be examined", cfg.Sink)
 }

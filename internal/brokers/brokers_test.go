@@ -40,7 +40,7 @@ func TestExamineAsksTheEndpoints(t *testing.T) {
 	defer server.Close()
 	cfg := config.Default()
 	cfg.Sink, cfg.Webhook.URL, cfg.Message.Topic = config.SinkWebhook, server.URL+"/in", "orders"
-	text, risky, err := brokers.Examine(t.Context(), cfg)
+	text, risky, err := brokers.Examine(t.Context(), cfg, nil)
 	if err != nil || !strings.Contains(text, "answers (200 to HEAD)") || asked != "/in/orders" || !risky {
 		t.Errorf("got %q, risky %t, %v, path %q; want an answer of /in/orders, risky as nothing is signed", text, risky, err,
 			asked)

@@ -113,3 +113,6 @@ func (d *Driver) wentBack(topic string, was, is int64) {
 			"again", topic, was, is),
 	}, d.config.Hooks.Alarm)
 }
+
+// Word is what people call a topic here.
+func (*Driver) Word() string { return "queue" }

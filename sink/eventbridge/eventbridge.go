@@ -249,3 +249,6 @@ func (d *Driver) Examine(ctx context.Context, topic string) (text string, risky 
 	}
 	return d.buses.Place(topic) + " in " + region + " is there; what no rule of it matches is lost", false, nil
 }
+
+// Word is what people call a topic here.
+func (*Driver) Word() string { return "event bus" }

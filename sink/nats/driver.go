@@ -76,6 +76,9 @@ func New(c Config) (*Driver, error) {
 	return d, nil
 }
 
+// Word is what people call a topic here.
+func (*Driver) Word() string { return "subject" }
+
 // Close implements [sink.Driver].
 func (d *Driver) Close() error {
 	d.end()

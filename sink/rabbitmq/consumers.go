@@ -67,7 +67,8 @@ func (e *MissingError) Fix() string {
 	if e.Consumers {
 		return "run " + command + " with this configuration and a user that may configure them; --dry-run prints the plan"
 	}
-	return "declare the exchange and bind a durable queue to it, or run " + command + " to create both"
+	return "declare the exchange and bind a durable queue to it; or run " + command + ", which creates both for the one " +
+		"exchange of a message.topic without columns, or for the consumers in rabbitmq.consumers"
 }
 
 // missing looks for what the consumers need, and for the exchange, if there is only one. It changes nothing.

@@ -96,6 +96,9 @@ func New(c Config) (*Driver, error) {
 	return d, nil
 }
 
+// Word is what people call a topic here.
+func (*Driver) Word() string { return "exchange" }
+
 // Close implements [sink.Driver].
 func (d *Driver) Close() error {
 	d.mu.Lock() // nothing begins to watch from here on

@@ -55,6 +55,9 @@ func New(c Config) (*Driver, error) {
 	return d, nil
 }
 
+// Word is what people call a topic here.
+func (*Driver) Word() string { return "stream" }
+
 // Close implements [sink.Driver].
 func (d *Driver) Close() error {
 	d.end()

@@ -104,3 +104,6 @@ func (d *Driver) wentBack(topic string, was, is int64) {
 			idOf(is), idOf(was)),
 	}, d.config.Hooks.Alarm)
 }
+
+// Word is what people call a topic here.
+func (*Driver) Word() string { return "stream" }

@@ -223,3 +223,6 @@ func (t *topics) describe(topic string, found map[string]string) (text string, r
 	}
 	return text + "; subscriptions: " + found["SubscriptionsConfirmed"], false
 }
+
+// Word is what people call a topic here.
+func (*Driver) Word() string { return "topic" }

@@ -239,3 +239,6 @@ func (q *queues) describe(topic string, found map[string]string) (text string, r
 	}
 	return text, risky
 }
+
+// Word is what people call a topic here.
+func (*Driver) Word() string { return "queue" }

@@ -106,6 +106,9 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
+// Word is what people call a topic here.
+func (*Driver) Word() string { return "endpoint" }
+
 // Close implements [sink.Driver].
 func (d *Driver) Close() error {
 	if t, keeps := d.transport.(interface{ CloseIdleConnections() }); keeps {

@@ -1,7 +1,9 @@
 package brokers_test
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -148,4 +150,35 @@ func TestTopologyOfRabbitMQRefusesWhatDiffers(t *testing.T) {
 			t.Error("the work queue was made")
 		}
 	})
+}
+
+// Rows choose an exchange that does not exist. Breaks it catches: a check that is content, a status that tells of a
+// topic with partitions where RabbitMQ has exchanges, or of parked events where there are none yet.
+func TestCheckAndStatusNameAMissingExchange(t *testing.T) {
+	harness.Full(t)
+	t.Parallel()
+	server, pg := harness.RabbitMQ(t), harness.Postgres(t)
+	prefix := harness.Unique(t, "missing")
+	settings := harness.NewSettings(t, pg, nil).With(forRabbitMQ(server.Addr)...).
+		With("message.topic", prefix+".{aggregate_type}")
+	delete(settings, "kafka.brokers")
+	relay := harness.NewRelay(t, settings)
+	relay.Init(t)
+	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		VALUES ('tickets', 'a', 'sold', '{}')`)
+	code, said, _ := relay.Run(t, "check")
+	if code != 1 || !strings.Contains(said, "exchange "+prefix+".tickets") ||
+		!strings.Contains(said, "init --rabbitmq-topology") {
+		t.Errorf("check: got exit code %d and %s; want it to name the exchange and the command", code, said)
+	}
+	relay.Start(t)
+	harness.Eventually(t, 2*time.Minute, "the status names the exchange, in RabbitMQ's own words",
+		func(ctx context.Context) string {
+			code, status, err := relay.Ask(ctx, "/api/v1/status")
+			if strings.Contains(status, "exchange "+prefix+".tickets is unavailable; its events wait") &&
+				strings.Contains(status, "NOT_FOUND") && !strings.Contains(status, "partition 0") {
+				return ""
+			}
+			return fmt.Sprint(code, status, err)
+		})
 }

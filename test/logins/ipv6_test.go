@@ -115,7 +115,7 @@ func TestEachSinkSpeaksIPv6(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			if _, _, err := brokers.Examine(ctx, cfg); err != nil {
+			if _, _, err := brokers.Examine(ctx, cfg, nil); err != nil {
 				t.Errorf("check: %v", err)
 			}
 			d, err := brokers.New(cfg, zerolog.Nop(), nil)

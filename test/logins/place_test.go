@@ -193,7 +193,7 @@ func examine(t *testing.T, cfg config.Config) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	_, _, err := brokers.Examine(ctx, cfg)
+	_, _, err := brokers.Examine(ctx, cfg, nil)
 	return err
 }
 

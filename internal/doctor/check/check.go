@@ -7,6 +7,7 @@ package check
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/brokers"
@@ -58,13 +59,14 @@ func Everything(ctx context.Context, cfg config.Config) Report {
 		examineKafka(ctx, cfg, &r, known)
 		examineRegistry(ctx, cfg, &r, known)
 	default:
-		switch text, risky, err := brokers.Examine(ctx, cfg); {
+		known := chosenTopics(ctx, cfg, &r)
+		switch text, risky, err := brokers.Examine(ctx, cfg, known.events); {
 		case err != nil:
 			fix := "check the keys of the sink, the network and that the server runs"
 			if known, knows := errors.AsType[fixable](err); knows {
 				fix = known.Fix()
 			}
-			r.add(Fail, "sink "+cfg.Sink, err.Error(), fix)
+			r.add(Fail, "sink "+cfg.Sink, strings.ReplaceAll(err.Error(), "\n", "; "), fix)
 		case risky:
 			r.add(Warn, "sink "+cfg.Sink, text, "")
 		default:
