@@ -5,13 +5,13 @@ import "time"
 // brokerLogEvery is how often the log repeats that the broker is unavailable, with its newest error.
 const brokerLogEvery = time.Minute
 
-// outage is what the log has said of the broker's trouble. Only the watch uses it.
+// outage tracks what the log has said of the broker's trouble. Only the watch uses it.
 type outage struct {
 	since  time.Time // zero: the broker is not in trouble
 	logged time.Time // when the log said it last
 }
 
-// next is what the log says now, "" for nothing, and for how long the trouble has lasted: once when the broker has been
+// next returns what the log says now, "" for nothing, and for how long the trouble has lasted: once when the broker has been
 // away for stalledAfter, each brokerLogEvery after that, and once when all is well. Between the two, which is a trouble
 // that began just now, it says nothing.
 func (o *outage) next(away, well bool) (message string, lasts time.Duration) {

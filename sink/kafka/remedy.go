@@ -45,7 +45,7 @@ func (c Config) GrantCreateCommand(topic string) string {
 // 3.0; since then Write on any topic does.
 func (c Config) GrantProducerCommand() string { return c.grant("--cluster", "IdempotentWrite") }
 
-// rights are what the relay does with a topic. It reads after a crash, and for verify.
+// rights lists the operations that the relay uses on a topic. It reads after a crash, and for verify.
 var rights = []string{"Write", "Describe", "DescribeConfigs", "Read"}
 
 func (c Config) grantTopic(topic string, operations ...string) string {

@@ -138,7 +138,7 @@ func placeholdersOf(template string) string {
 	return strings.Join(columns, " and ")
 }
 
-// collision is what is said of a missing topic that Kafka does not create beside that other one.
+// collision reports a missing topic that Kafka does not create beside that other one.
 func collision(other string) (l Level, text, fix string) {
 	return Fail, "it does not exist, and Kafka does not create it beside topic " + other +
 			": it takes . and _ in names for the same; its events are parked",
