@@ -295,7 +295,7 @@ func (t *term) waitingOf(topic string) string {
 	return "its events wait, in order, until it recovers"
 }
 
-// word is what people call a topic at this broker.
+// word returns the broker's word for a topic.
 func (r *Relay) word() string {
 	if driver, is := r.driver.(sink.Worded); is {
 		return driver.Word()

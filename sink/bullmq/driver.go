@@ -114,5 +114,5 @@ func (d *Driver) wentBack(topic string, was, is int64) {
 	}, d.config.Hooks.Alarm)
 }
 
-// Word is what people call a topic here.
+// Word returns the broker's word for a topic.
 func (*Driver) Word() string { return "queue" }

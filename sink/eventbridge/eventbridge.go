@@ -250,5 +250,5 @@ func (d *Driver) Examine(ctx context.Context, topic string) (text string, risky 
 	return d.buses.Place(topic) + " in " + region + " is there; what no rule of it matches is lost", false, nil
 }
 
-// Word is what people call a topic here.
+// Word returns the broker's word for a topic.
 func (*Driver) Word() string { return "event bus" }

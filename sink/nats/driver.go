@@ -76,7 +76,7 @@ func New(c Config) (*Driver, error) {
 	return d, nil
 }
 
-// Word is what people call a topic here.
+// Word returns the broker's word for a topic.
 func (*Driver) Word() string { return "subject" }
 
 // Close implements [sink.Driver].

@@ -55,7 +55,7 @@ func New(c Config) (*Driver, error) {
 	return d, nil
 }
 
-// Word is what people call a topic here.
+// Word returns the broker's word for a topic.
 func (*Driver) Word() string { return "stream" }
 
 // Close implements [sink.Driver].

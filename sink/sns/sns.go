@@ -224,5 +224,5 @@ func (t *topics) describe(topic string, found map[string]string) (text string, r
 	return text + "; subscriptions: " + found["SubscriptionsConfirmed"], false
 }
 
-// Word is what people call a topic here.
+// Word returns the broker's word for a topic.
 func (*Driver) Word() string { return "topic" }

@@ -240,5 +240,5 @@ func (q *queues) describe(topic string, found map[string]string) (text string, r
 	return text, risky
 }
 
-// Word is what people call a topic here.
+// Word returns the broker's word for a topic.
 func (*Driver) Word() string { return "queue" }

@@ -106,7 +106,7 @@ func parseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// Word is what people call a topic here.
+// Word returns the broker's word for a topic.
 func (*Driver) Word() string { return "endpoint" }
 
 // Close implements [sink.Driver].
