@@ -34,6 +34,9 @@ type streamInfo struct {
 		LastSeq  int64 `json:"last_seq"`
 		Deleted  int64 `json:"num_deleted"` // messages that are gone between the two
 	} `json:"state"`
+	Cluster *struct { // nil: the server is alone
+		Leader string `json:"leader"` // the server's name
+	} `json:"cluster"`
 }
 
 // consumed reports whether the stream deletes what was consumed: it has the retention interest or workqueue.

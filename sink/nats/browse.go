@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	client "github.com/nats-io/nats.go"
@@ -73,16 +72,11 @@ func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, e
 			return each(stored(&client.Msg{Subject: m.Subject, Header: headers, Data: m.Data}, m.Seq))
 		})
 	}
-	js, err := nc.JetStream(client.Context(ctx))
+	messages, _, err := newReader(ctx, nc, name, topic, client.StartSequence(uint64(max(from, 1))))
 	if err != nil {
 		return fmt.Errorf("read subject %s: %w", topic, err)
 	}
-	messages, err := js.SubscribeSync(topic, client.BindStream(name), client.OrderedConsumer(),
-		client.StartSequence(uint64(max(from, 1))))
-	if err != nil {
-		return fmt.Errorf("read subject %s: %w", topic, unanswered(nc, api+"CONSUMER.", err))
-	}
-	defer func() { _ = messages.Unsubscribe() }()
+	defer messages.close()
 	for at := from; at <= last; {
 		m, about, err := d.nextOf(ctx, messages)
 		if err != nil {
@@ -102,15 +96,10 @@ func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, e
 }
 
 // nextOf waits for a message, for as long as the servers may take.
-func (d *Driver) nextOf(ctx context.Context, messages *client.Subscription) (*client.Msg, *client.MsgMetadata, error) {
+func (d *Driver) nextOf(ctx context.Context, messages *reader) (*client.Msg, *client.MsgMetadata, error) {
 	bounded, cancel := context.WithTimeout(ctx, browsePatience*d.config.RequestTimeout)
 	defer cancel()
-	m, err := messages.NextMsgWithContext(bounded)
-	if err != nil {
-		return nil, nil, errors.Join(err, context.Cause(ctx))
-	}
-	about, err := m.Metadata()
-	return m, about, err
+	return messages.next(bounded)
 }
 
 // stored converts a message of [message] back to its record.

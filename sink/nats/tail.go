@@ -123,31 +123,19 @@ func readSubject(ctx context.Context, nc *client.Conn, stream string, q sink.Tai
 	if upTo == 0 {
 		return nil
 	}
-	js, err := nc.JetStream(client.MaxWait(answerPatience))
-	if err != nil {
-		return fmt.Errorf("read subject %s back: %w", q.Topic, err)
-	}
-	messages, err := js.SubscribeSync(q.Topic, client.BindStream(stream), client.OrderedConsumer(), client.HeadersOnly(),
-		client.IdleHeartbeat(answerPatience/2), start)
-	if err != nil {
-		return passing(fmt.Errorf("read subject %s back: %w", q.Topic, unanswered(nc, api+"CONSUMER.", err)))
-	}
-	defer func() { _ = messages.Unsubscribe() }()
-	info, err := messages.ConsumerInfo()
+	messages, empty, err := newReader(ctx, nc, stream, q.Topic, start, client.HeadersOnly(),
+		client.IdleHeartbeat(answerPatience/2))
 	if err != nil {
 		return passing(fmt.Errorf("read subject %s back: %w", q.Topic, err))
 	}
-	if info.NumPending == 0 && info.Delivered.Stream == 0 {
-		return nil // nothing from the start on
+	defer messages.close()
+	if empty {
+		return nil
 	}
 	for {
-		m, err := messages.NextMsgWithContext(ctx)
+		m, about, err := messages.next(ctx)
 		if err != nil {
 			return passing(fmt.Errorf("read subject %s back: %w", q.Topic, err))
-		}
-		about, err := m.Metadata()
-		if err != nil {
-			return fmt.Errorf("read subject %s back: %w", q.Topic, err)
 		}
 		rec := tailRecord(q, int64(about.Sequence.Stream), m.Header)
 		if err := each(rec); err != nil {
