@@ -73,8 +73,8 @@ func (r *reader) open(ctx context.Context, start client.SubOpt) (*client.Consume
 	return nil, fmt.Errorf("%w in %d attempts", errNoLeader, leaderTries)
 }
 
-// next waits for the next message. The client replaces a consumer that is silent or has a gap: its successor is made
-// anew, at the leader.
+// next waits for the next message. The client replaces a consumer that is silent or has a gap: another one
+// is made then, at the leader.
 func (r *reader) next(ctx context.Context) (*client.Msg, *client.MsgMetadata, error) {
 	for {
 		m, err := r.messages.NextMsgWithContext(ctx)

@@ -34,7 +34,7 @@ type connection struct {
 // alarm of memory or disk reads nothing and sends heartbeats, and each of them moves the deadline.
 func (c *connection) end() {
 	if c.ending.Swap(true) {
-		<-c.ended // and not a sync.Once: synctest's clock stands while somebody waits for a mutex
+		<-c.ended // and not a sync.Once: synctest's clock stands while a goroutine waits for a mutex
 		return
 	}
 	defer close(c.ended)

@@ -197,7 +197,7 @@ func TestOnElasticMQ(t *testing.T) {
 	harness.Full(t)
 	b := newBed(t)
 	t.Run("Conformance", b.conformance)
-	t.Run("QueuesAreMadeWhereThatIsWanted", b.created) // before the cuts, of which the last may come late
+	t.Run("QueuesAreMadeWhereThatIsWanted", b.created) // before the cuts: the last may come late
 	t.Run("CutsLoseAndReorderNothing", b.cuts)
 }
 

@@ -190,7 +190,7 @@ func (p *place) wantLacking(t *testing.T, words ...string) {
 	<-submitted
 }
 
-// revoked takes a right away under an engine that is connected, and gives it back: what was submitted meanwhile is
+// revoked takes a right away under an engine that is connected, and gives it back: what was submitted in between is
 // published then, and the engine says what it waits for.
 func (p *place) revoked(t *testing.T, take, give func(), words ...string) {
 	t.Helper()
