@@ -20,6 +20,9 @@ const (
 	degradedSpool       = "spool"       // events go through cdc_relay_spool
 	degradedTransaction = "transaction" // one is open that keeps rows from being marked or deleted
 	degradedThrottled   = "throttled"   // the broker slows the relay down
+
+	// DegradedConfiguration is the reason of what WithDegradations adds.
+	DegradedConfiguration = "configuration"
 )
 
 var degradedReasons = []string{degradedTopic, degradedMirror, degradedAlarm, degradedSpool, degradedTransaction,
@@ -32,13 +35,16 @@ const listedTopics = 20
 // Degradation is a problem although events flow and the relay is ready: a restart, or another relay, would not
 // help.
 type Degradation struct {
-	Reason string `json:"reason"` // topic, mirror, alarm, spool, transaction, throttled
+	Reason string `json:"reason"` // topic, mirror, alarm, spool, transaction, throttled, configuration
 	Text   string `json:"text"`
 }
 
-// degradations are of the relay that holds the slot; never nil.
+// degradations are of the relay that holds the slot, but for the program's own; never nil.
 func (r *Relay) degradations() []Degradation {
 	found := []Degradation{}
+	if r.concerns != nil {
+		found = append(found, r.concerns()...)
+	}
 	if r.owner() == nil {
 		return found
 	}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -32,8 +33,12 @@ type Walsender = meter.Walsender
 type LatencyCounts = meter.LatencyCounts
 
 func (r *Relay) newMeter(version string) *meter.Meter {
+	reasons := degradedReasons
+	if r.concerns != nil {
+		reasons = append(slices.Clone(reasons), DegradedConfiguration)
+	}
 	return meter.New(meter.Options{
-		Service: r.c.Service, Version: version, Topics: message.FixedTopic(r.c.Message.Topic), Reasons: degradedReasons,
+		Service: r.c.Service, Version: version, Topics: message.FixedTopic(r.c.Message.Topic), Reasons: reasons,
 		Start: settle.Start, Started: r.started, Driver: r.driver, Health: &r.health, Source: measured{r},
 		Lines: r.lines, Aliases: r.c.Metrics.Aliases,
 	})

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -30,7 +31,9 @@ type options struct {
 	registerer prometheus.Registerer
 	schemas    *schemas.Set
 	registry   Registry // of the formats that need one
-	unchecked  bool     // of tests: rounds may follow each other faster than Validate allows
+	concerns   func() []Degradation
+	standbys   *atomic.Int64
+	unchecked  bool // of tests: rounds may follow each other faster than Validate allows
 }
 
 // Option changes a default of [New].
@@ -61,6 +64,13 @@ func WithRegistry(r Registry) Option { return func(o *options) { o.registry = r 
 
 // WithTracer tells t of each attempt to publish an event.
 func WithTracer(t Tracer) Option { return func(o *options) { o.tracer = t } }
+
+// WithDegradations adds what the program finds wrong, under the reason configuration, to what the relay does itself.
+func WithDegradations(f func() []Degradation) Option { return func(o *options) { o.concerns = f } }
+
+// WithStandbys counts in n those relays of the process that stand by: the more they are, the less often each of them
+// looks whether its slot is free. By default each looks as if it were alone.
+func WithStandbys(n *atomic.Int64) Option { return func(o *options) { o.standbys = n } }
 
 // WithVersion sets the version that Status and metrics show.
 func WithVersion(v string) Option { return func(o *options) { o.version = v } }

@@ -115,6 +115,9 @@ type given struct {
 
 	registry Registry         // nil: the format needs none
 	lines    *logqueue.Writer // of log; nil: not known
+
+	concerns func() []Degradation // of the program; nil: none
+	standbys *atomic.Int64        // relays of the process that stand by
 }
 
 // assemble makes a relay of what it is given, whatever that is worth; see New.
@@ -122,13 +125,16 @@ func assemble(o options) *Relay {
 	r := &Relay{
 		c: o.config, version: o.version, driver: o.driver, started: time.Now(),
 		postgres: o.postgres, pausing: requests.NewPausing(),
-		given: given{o.tracer, o.schemas.Misfit(), o.registry, o.lines},
+		given: given{o.tracer, o.schemas.Misfit(), o.registry, o.lines, o.concerns, o.standbys},
 	}
 	if o.log != nil {
 		r.log = *o.log
 	}
 	if r.postgres == nil {
 		r.postgres = server{}
+	}
+	if r.standbys == nil {
+		r.standbys = new(atomic.Int64)
 	}
 	r.alarms, r.blockers = alarms.New(r.driver), blockers.New(blockers.After, r.log)
 	r.reconciler = reconcile.New(time.Duration(r.c.Reconcile.Interval), r.log)

@@ -31,8 +31,12 @@ const (
 	// restPatience is how long a stop without a session goes on when nothing that was sent is left to be recorded, for
 	// dead letters and parks that are being written; restLook is how often it looks.
 	restPatience, restLook = time.Second, 20 * time.Millisecond
-	// standbyPoll is the interval of a standby's full look; in between it looks at the slot alone.
-	standbyPoll = 250 * time.Millisecond
+	// standbyPoll is the interval of a standby's full look, a connection of its own; in between it asks for the slot
+	// alone, standbyLook apart. Several relays of a process that stand by share both, but for no longer than the bounds.
+	standbyPoll, slowestPoll = 250 * time.Millisecond, 30 * time.Second
+	standbyLook, slowestLook = 50 * time.Millisecond, time.Second
+	// standbyShare is how many standbys of a process look as often as a single one.
+	standbyShare = 4
 )
 
 // term holds what this process may have in memory because no other relay has had the slot since: events in flight,
@@ -190,7 +194,7 @@ func (t *term) supervise(ctx context.Context) error {
 		switch {
 		case standby:
 			t.r.standBy(busy)
-			t.r.setup().AwaitFree(ctx, spread(standbyPoll))
+			t.awaitFree(ctx)
 			pause, row = 0, restart.Failures{}
 		case stop != nil:
 			t.r.halted(stop)
@@ -211,6 +215,19 @@ func (t *term) supervise(ctx context.Context) error {
 			return t.r.stopped(nil)
 		}
 	}
+}
+
+// awaitFree waits until the slot seems to be free, or a full look at it is due.
+func (t *term) awaitFree(ctx context.Context) {
+	poll, look := sharedLooks(t.r.standbys.Add(1))
+	defer t.r.standbys.Add(-1)
+	t.r.setup().AwaitFree(ctx, spread(poll), look)
+}
+
+// sharedLooks are the pauses of one of n standbys between its full looks, and between its looks at the slot.
+func sharedLooks(n int64) (poll, look time.Duration) {
+	share := time.Duration(max(n, standbyShare))
+	return min(standbyPoll*share/standbyShare, slowestPoll), min(standbyLook*share/standbyShare, slowestLook)
 }
 
 // yieldAbove is the fill of the window above which work other than events waits for them.

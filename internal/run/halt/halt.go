@@ -60,7 +60,11 @@ const (
 	Encoding        = "invalid_encoding"
 )
 
-// Codes are all codes; each has a series of cdc_relay_halted.
+// Configuration is the code of a relay that cannot be made: what its file says is wrong, or is not possible beside the
+// others of its directory. A relay that runs is never halted for it.
+const Configuration = "configuration"
+
+// Codes are all codes of relays that run; each has a series of cdc_relay_halted.
 func Codes() []string {
 	return []string{
 		SlotMissing, SlotLost, SlotMoved, ReadOnly, TwoServers, SlotMismatch, SecondSlot, OtherServer, OtherTable,

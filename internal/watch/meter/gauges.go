@@ -68,9 +68,9 @@ func (m *Meter) gauges(f factory, o Options) {
 		"Age of the last reconcile round that found nothing missing; before the first, for how long the relay has streamed, "+
 			"halts included.", m.audited)
 	m.log(f, o.Lines)
-	f.states("cdc_relay_role", "1 for the role that the process has.", "role", health.Roles,
+	f.states(roleName, roleHelp, "role", health.Roles,
 		func(role string) float64 { return indicator(string(m.health.Role()) == role) })
-	f.states("cdc_relay_halted", "1 while the relay is halted, for the reason's code.", "code", halt.Codes(),
+	f.states(haltedName, haltedHelp, "code", halt.Codes(),
 		func(code string) float64 { return indicator(m.health.HaltCode() == code) })
 	build := definition{"cdc_relay_build_info", "gauge", "1, with the version as label.", []string{"version", "go"}}
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: build.name, Help: build.help}, build.labels)
@@ -78,6 +78,37 @@ func (m *Meter) gauges(f factory, o Options) {
 	f.collector(info, build)
 	f.collector(slotCollector{m}, slotRetained, slotSafe, slotStatus)
 	f.collector(senderCollector{m}, senderDefinitions...)
+}
+
+const (
+	roleName, roleHelp     = "cdc_relay_role", "1 for the role that the process has."
+	haltedName, haltedHelp = "cdc_relay_halted", "1 while the relay is halted, for the reason's code."
+)
+
+// Halted is what a relay shows that is halted before it could be made.
+func Halted(code string) prometheus.Collector {
+	one := func() float64 { return 1 }
+	return several{
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: roleName, Help: roleHelp,
+			ConstLabels: prometheus.Labels{"role": string(health.Halted)}}, one),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: haltedName, Help: haltedHelp,
+			ConstLabels: prometheus.Labels{"code": code}}, one),
+	}
+}
+
+// several are collectors as one.
+type several []prometheus.Collector
+
+func (c several) Describe(ch chan<- *prometheus.Desc) {
+	for _, one := range c {
+		one.Describe(ch)
+	}
+}
+
+func (c several) Collect(ch chan<- prometheus.Metric) {
+	for _, one := range c {
+		one.Collect(ch)
+	}
 }
 
 // log counts what the log could not take.
