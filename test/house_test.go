@@ -141,6 +141,7 @@ var house = map[string]room{
 	"internal/run/halt":        {own: []string{"decoder", "internal/access/login", "replication"}},
 	"internal/watch/health":    {own: []string{"internal/run/halt", "sink"}},
 	"internal/run/lease":       {},
+	"internal/run/directory":   {own: []string{"config"}, external: []string{"github.com/rs/zerolog"}},
 	"relay/registry": {
 		own: []string{"internal/access/certs", "config", "retry", "internal/message/schemas", "internal/access/secret"},
 		external: []string{
@@ -228,7 +229,7 @@ var house = map[string]room{
 	"internal/web/history":  {own: []string{"relay"}},
 	"internal/web": {
 		own: []string{"internal/web/console", "internal/web/handbook", "internal/web/history",
-			"internal/web/consumers", "internal/outbox", "relay",
+			"internal/web/consumers", "internal/outbox", "relay", "internal/run/halt", "internal/watch/meter",
 			"internal/store"},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
 		tests:    []string{"config", "relay/install/inbox", "sink/kafka"},
@@ -311,7 +312,8 @@ var house = map[string]room{
 			"internal/web", "internal/bench", "internal/doctor/check", "cmd/cdc-relay/internal/ask",
 			"cmd/cdc-relay/internal/configure", "cmd/cdc-relay/internal/edit",
 			"cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo",
-			"config", "internal/web/consumers", "internal/brokers", "relay/install", "relay/install/inbox",
+			"config", "internal/run/directory", "internal/message/schemas",
+			"internal/web/consumers", "internal/brokers", "relay/install", "relay/install/inbox",
 			"internal/watch/logqueue", "internal/outbox", "relay", "replication", "internal/store",
 			"internal/watch/tracing", "internal/doctor/verify/audit", "internal/doctor/verify/effects",
 		},
