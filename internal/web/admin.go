@@ -102,7 +102,12 @@ func (s *Server) Wait(reason string) {
 func (s *Server) Serve(r *relay.Relay) {
 	live, endLive := newLive(r)
 	s.endLive = endLive
-	h := handler(s.guard, r, live)
+	s.answer(paths(s.guard, r, live))
+}
+
+// answer has h answer from now on whom the limits and the guard let pass.
+func (s *Server) answer(h http.Handler) {
+	h = newLimits().wrap(s.guard.wrap(wellFormed(h)))
 	s.handler.Store(&h)
 }
 
@@ -140,8 +145,8 @@ func (s *Server) Close() error {
 	return err
 }
 
-// handler answers the relay's paths.
-func handler(g guard, r *relay.Relay, live live) http.Handler {
+// paths answers the relay's paths.
+func paths(g guard, r *relay.Relay, live live) http.Handler {
 	mux := http.NewServeMux()
 	console.Register(mux)
 	handbook.Register(mux)
@@ -151,16 +156,8 @@ func handler(g guard, r *relay.Relay, live live) http.Handler {
 		live, reasons := r.Live()
 		answer(w, statusCode(live), map[string]any{"live": live, "reasons": reasons})
 	})
-	ready := func(w http.ResponseWriter, req *http.Request) {
-		st := r.Status()
-		// With ?degraded it is for alerts; without, for what routes and restarts, which could fix nothing.
-		ok := st.Ready && (len(st.Degraded) == 0 || !req.URL.Query().Has("degraded"))
-		answer(w, statusCode(ok), map[string]any{
-			"ready": st.Ready, "role": st.Role, "state": st.State, "reasons": st.Reasons, "degraded": st.Degraded,
-		})
-	}
-	for _, path := range []string{"/readyz", "/healthz", "/health"} {
-		mux.HandleFunc("GET "+path, ready)
+	for _, path := range readyPaths {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, req *http.Request) { tellReady(w, req, r.Status()) })
 	}
 	mux.HandleFunc("GET /api/v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, live.status())
@@ -169,7 +166,18 @@ func handler(g guard, r *relay.Relay, live live) http.Handler {
 	changes{g, r}.register(mux)
 	inbox{g}.register(mux)
 	sessions{g}.register(mux)
-	return newLimits().wrap(g.wrap(wellFormed(mux)))
+	return mux
+}
+
+var readyPaths = []string{"/readyz", "/healthz", "/health"}
+
+// tellReady answers whether the relay is ready. With ?degraded it is for alerts; without, for what routes and restarts,
+// which could fix nothing.
+func tellReady(w http.ResponseWriter, req *http.Request, st relay.Status) {
+	ok := st.Ready && (len(st.Degraded) == 0 || !req.URL.Query().Has("degraded"))
+	answer(w, statusCode(ok), map[string]any{
+		"ready": st.Ready, "role": st.Role, "state": st.State, "reasons": st.Reasons, "degraded": st.Degraded,
+	})
 }
 
 // wellFormed refuses addresses whose parameters cannot be read: what is dropped could be what the question was about.

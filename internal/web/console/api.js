@@ -7,6 +7,12 @@ export class Refused extends Error {
   }
 }
 
+// relay is the relay that the page is about, of several in one process; null: there is one.
+export const relay = new URLSearchParams(location.search).get("relay");
+
+// here is the path of the page's relay.
+const here = (path) => (relay === null ? path : path + (path.includes("?") ? "&" : "?") + "relay=" + encodeURIComponent(relay));
+
 async function checked(response) {
   if (response.ok) return response;
   let text = response.statusText || "HTTP " + response.status;
@@ -18,12 +24,12 @@ async function checked(response) {
 }
 
 export async function get(path, signal) {
-  const response = await checked(await fetch(path, { cache: "no-store", signal }));
+  const response = await checked(await fetch(here(path), { cache: "no-store", signal }));
   return response.json();
 }
 
 export async function post(path, body) {
-  const response = await checked(await fetch(path, {
+  const response = await checked(await fetch(here(path), {
     method: "POST",
     headers: { "Content-Type": "application/json" },
     body: JSON.stringify(body),
@@ -32,7 +38,7 @@ export async function post(path, body) {
 }
 
 export async function remove(path) {
-  const response = await checked(await fetch(path, { method: "DELETE" }));
+  const response = await checked(await fetch(here(path), { method: "DELETE" }));
   return response.json();
 }
 
@@ -43,7 +49,7 @@ export function parameters(values) {
 
 // follow reads server-sent events until the stream ends. EventSource hides why it was refused, so this reads them itself.
 export async function follow(path, each, signal) {
-  const response = await checked(await fetch(path, { cache: "no-store", signal }));
+  const response = await checked(await fetch(here(path), { cache: "no-store", signal }));
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

@@ -13,7 +13,7 @@ import (
 	"path"
 )
 
-//go:embed index.html *.js *.css *.svg vendor
+//go:embed *.html *.js *.css *.svg vendor
 var files embed.FS
 
 // policy lets the page load its own files, ask its own origin, and nothing else: no inline script, no inline style.
@@ -21,7 +21,12 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // Register serves the page at / and its files under /console/.
-func Register(mux *http.ServeMux) {
+func Register(mux *http.ServeMux) { register(mux, "index.html") }
+
+// RegisterMany serves at / the page that lists several relays; with the parameter relay the page is that of one.
+func RegisterMany(mux *http.ServeMux) { register(mux, "many.html") }
+
+func register(mux *http.ServeMux, first string) {
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -31,7 +36,10 @@ func Register(mux *http.ServeMux) {
 			return err
 		}
 		pattern := "GET /console/" + name
-		if name == "index.html" {
+		if path.Ext(name) == ".html" && name != first {
+			return nil
+		}
+		if name == first {
 			pattern = "GET /{$}"
 		}
 		mux.Handle(pattern, newFile(name, text))

@@ -1,7 +1,7 @@
 // The frame of the console: which page is shown, the connection to the relay, alarms, the theme.
 
 import { el, fill, toast, write } from "./dom.js";
-import { follow, get, Refused } from "./api.js";
+import { follow, get, Refused, relay } from "./api.js";
 import { clock, count } from "./format.js";
 import { ask, post } from "./dialog.js";
 import { forget, logOut, look, onChange, who } from "./session.js";
@@ -92,7 +92,7 @@ function show(f) {
   const [name, tone] = pill(s);
   write(by("role"), name);
   by("role").dataset.tone = tone;
-  write(by("service"), s.service);
+  write(by("service"), relay === null ? s.service : relay);
   badge("count-parked", s.parked_events, "parked events");
   badge("count-dead", s.dead_letters, "dead letters");
   alarms(s);
@@ -230,6 +230,7 @@ addEventListener("hashchange", () => { if (!location.hash.startsWith("#/")) retu
 addEventListener("unhandledrejection", (event) => toast(String(event.reason), "bad"));
 
 theme(chosen);
+if (relay !== null) by("all").hidden = false;
 look();
 open();
 setInterval(watch, 1000);
