@@ -35,7 +35,7 @@ func checkEverything(a *cli.App, timeout time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	cfg, _ = ask.Name(ctx, a, cfg) // the checks report why the database does not answer
+	cfg, _ = ask.Name(ctx, a.Origin, cfg) // the checks report why the database does not answer
 	report := check.Everything(ctx, cfg)
 	if !a.JSON {
 		show.Report(a, report)

@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/brokers"
 	"github.com/cdc-relay/cdc-relay/internal/doctor/check"
+	"github.com/cdc-relay/cdc-relay/internal/message/schemas"
 	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
 	"github.com/cdc-relay/cdc-relay/internal/watch/tracing"
 	"github.com/cdc-relay/cdc-relay/internal/web"
@@ -22,19 +23,34 @@ import (
 )
 
 func runCommand() *cobra.Command {
-	return cli.Command("run", "Relay until stopped.",
+	many := new(manyCommand)
+	cmd := cli.Command("run", "Relay until stopped.",
 		`Streams until SIGTERM, SIGINT or SIGHUP. The first signal stops in order and waits for requests in flight
 (shutdown_grace); a second one exits at once. Logs go to standard error, and the relay never waits for their reader:
 lines beyond 1 MiB are dropped and counted. Run cdc-relay init once first.
 
+With --config-dir each *.yaml file of the directory is a relay of its own, named after the file, in this one process.
+Files that appear, change or go start, restart or stop their relay alone. http.* and log.* are set for the process, by
+flags or the environment.
+
 Examples:
 
   cdc-relay run --config relay.yaml
+  cdc-relay run --config-dir /etc/cdc-relay/relays
 
 To look at the messages without a broker, use a slot and tables of their own (run init with the same flags first):
 
   cdc-relay run --config relay.yaml --sink stdout --outbox-after-publish keep \
-      --postgres-slot look_stdout --postgres-schema look_stdout`, relayUntilStopped)
+      --postgres-slot look_stdout --postgres-schema look_stdout`,
+		func(a *cli.App) error {
+			if many.Directory != "" || a.Given("config-dir") {
+				return many.Run(a)
+			}
+			many.mistakes(a)
+			return relayUntilStopped(a)
+		})
+	many.addTo(cmd)
+	return cmd
 }
 
 // relayUntilStopped relays until stopped.
@@ -44,27 +60,22 @@ func relayUntilStopped(a *cli.App) error {
 		return err
 	}
 	cli.TuneMemory(cfg)
-	cfg, unnamed := named(context.Background(), a, cfg)
+	cfg, unnamed := named(context.Background(), a.Origin, cfg)
 	log, lines := logger(a, cfg)
 	inbox, err := consumers.Open(context.Background(), ask.InboxOf(cfg))
 	if err != nil {
 		return err
 	}
 	defer inbox.Close()
-	server, err := web.Open(web.Config{
-		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, Read: cfg.HTTP.Read,
-		HidePayloads: !cfg.HTTP.ShowPayloads, Inbox: inbox,
-		Logger: log,
-	})
+	server, err := listen(cfg, inbox, log)
 	if err != nil {
 		return err
 	}
-	ctx, stop := cli.UntilSignal(func() {
-		log.Info().Stringer("grace", cfg.ShutdownGrace).Msg("stopping; a second signal exits at once")
-	})
+	ctx, stop := untilSignal(cfg, log)
 	defer stop()
 	if unnamed != nil {
-		if cfg, err = awaitName(ctx, a, cfg, server, log, unnamed); err != nil {
+		waiting := log.With().Str("http", server.Address()).Logger()
+		if cfg, err = awaitName(ctx, a.Origin, cfg, unnamed, waiting, server.Wait); err != nil {
 			return server.Close() // it was stopped
 		}
 		log = cli.Labelled(log, lines, cfg)
@@ -72,36 +83,53 @@ func relayUntilStopped(a *cli.App) error {
 	return errors.Join(relayNamed(ctx, a, cfg, server, log, lines), server.Close())
 }
 
+func listen(cfg config.Config, inbox *consumers.Desk, log zerolog.Logger) (*web.Server, error) {
+	return web.Open(web.Config{
+		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, Read: cfg.HTTP.Read,
+		HidePayloads: !cfg.HTTP.ShowPayloads, Inbox: inbox,
+		Logger: log,
+	})
+}
+
+func untilSignal(cfg config.Config, log zerolog.Logger) (context.Context, func()) {
+	return cli.UntilSignal(func() {
+		log.Info().Stringer("grace", cfg.ShutdownGrace).Msg("stopping; a second signal exits at once")
+	})
+}
+
 const (
 	namePatience = 5 * time.Second // for the database to say which slot is the relay's
 	nameEvery    = 2 * time.Second // how often it is asked
 )
 
+// origin is where a key of the configuration has its value from; "": it is the default.
+type origin func(key string) string
+
 // named asks the database for the slot, if the configuration does not name one.
-func named(ctx context.Context, a *cli.App, cfg config.Config) (config.Config, error) {
+func named(ctx context.Context, from origin, cfg config.Config) (config.Config, error) {
 	ctx, cancel := context.WithTimeout(ctx, namePatience)
 	defer cancel()
-	return ask.Name(ctx, a, cfg)
+	return ask.Name(ctx, from, cfg)
 }
 
-// awaitName asks until the database answers, or the context ends.
-func awaitName(ctx context.Context, a *cli.App, cfg config.Config, server *web.Server, log zerolog.Logger, last error,
+// awaitName asks until the database answers, or the context ends; wait is told why there is no relay yet.
+func awaitName(ctx context.Context, from origin, cfg config.Config, last error, log zerolog.Logger, wait func(string),
 ) (config.Config, error) {
 	ticker := time.NewTicker(nameEvery)
 	defer ticker.Stop()
 	for said := ""; ; {
 		if text := last.Error(); text != said {
 			said = text
-			server.Wait("waiting for the database, which says which slot is this relay's (postgres.slot is not set)")
-			log.Warn().Str("http", server.Address()).Err(last).Msg("postgres.slot is not set, and the database does not " +
-				"say which slot is this relay's; asking again until it does. Nothing is published until then")
+			wait("waiting for the database, which says which slot is this relay's (postgres.slot is not set)")
+			log.Warn().Err(last).Msg("postgres.slot is not set, and the database does not say which slot is this relay's; " +
+				"asking again until it does. Nothing is published until then")
 		}
 		select {
 		case <-ctx.Done():
 			return cfg, ctx.Err()
 		case <-ticker.C:
 		}
-		found, err := named(ctx, a, cfg)
+		found, err := named(ctx, from, cfg)
 		if err == nil {
 			return found, nil
 		}
@@ -112,11 +140,42 @@ func awaitName(ctx context.Context, a *cli.App, cfg config.Config, server *web.S
 // relayNamed relays through the slot that the configuration names.
 func relayNamed(ctx context.Context, a *cli.App, cfg config.Config, server *web.Server, log zerolog.Logger,
 	lines *logqueue.Writer) error {
-	version := a.Build.Facts().Version
 	reader := newReader(cli.Beneath(a.Out)) // of the file itself: the driver writes again what it could not write
-	options := []relay.Option{relay.WithLoggerTo(log, lines), relay.WithVersion(version), relay.WithSchemas(a.Schemas())}
+	ctx, endWithReader := reader.until(ctx, log, lines)
+	defer endWithReader()
+	one := job{cfg: cfg, version: a.Build.Facts().Version, schemas: a.Schemas(), log: log, lines: lines, out: reader,
+		begins: func(r *relay.Relay) {
+			server.Serve(r)
+			log.Info().Str("http", server.Address()).Str("version", a.Build.Facts().Version).
+				Str("slot", cfg.Postgres.Slot).Msg("cdc-relay starts")
+			server.WarnOfToken()
+		}}
+	err := one.run(ctx)
+	if err == nil && reader.isGone() {
+		err = errors.New("standard output has no reader")
+	}
+	return err
+}
+
+// job is one relay to be run: its configuration, and what it is made of beside it.
+type job struct {
+	cfg     config.Config
+	version string
+	schemas *schemas.Set
+	log     zerolog.Logger
+	lines   *logqueue.Writer // that log writes to
+	out     *reader          // of sink stdout
+	options []relay.Option
+	begins  func(*relay.Relay) // called when it is made, before it runs
+}
+
+// run makes the relay, and relays until the context ends.
+func (j job) run(ctx context.Context) error {
+	log, cfg := j.log, j.cfg
+	options := append([]relay.Option{relay.WithLoggerTo(log, j.lines), relay.WithVersion(j.version),
+		relay.WithSchemas(j.schemas)}, j.options...)
 	tracer, err := tracing.New(context.Background(), tracing.Config{
-		Endpoint: cfg.Tracing.Endpoint, Ratio: cfg.Tracing.SampleRatio, Service: cfg.Service, Version: version, Logger: log,
+		Endpoint: cfg.Tracing.Endpoint, Ratio: cfg.Tracing.SampleRatio, Service: cfg.Service, Version: j.version, Logger: log,
 	})
 	if err != nil {
 		return err
@@ -129,27 +188,18 @@ func relayNamed(ctx context.Context, a *cli.App, cfg config.Config, server *web.
 			}
 		}()
 	}
-	r, err := brokers.Relay(cfg, log, reader, options...)
+	r, err := brokers.Relay(cfg, log, j.out, options...)
 	if err != nil {
 		return err
 	}
-	server.Serve(r)
-	ctx, endWithReader := reader.until(ctx, log, lines)
-	defer endWithReader()
-	log.Info().Str("http", server.Address()).Str("version", version).Str("slot", cfg.Postgres.Slot).
-		Msg("cdc-relay starts")
-	server.WarnOfToken()
+	j.begins(r)
 	warn(cfg, log)
 	looking, seen := context.WithCancel(context.Background())
 	defer seen()
 	if cfg.Sink == config.SinkKafka {
 		go lookAhead(looking, cfg, log)
 	}
-	err = r.Run(ctx)
-	if err == nil && reader.isGone() {
-		err = errors.New("standard output has no reader")
-	}
-	return err
+	return r.Run(ctx)
 }
 
 // logger makes the loggers of a relay and of its libraries. None of them waits for a reader, or ends with one.

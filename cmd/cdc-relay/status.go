@@ -11,22 +11,26 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/show"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/relay"
 )
 
 type statusCommand struct {
+	Relay   string
 	Watch   bool
 	Timeout time.Duration
 }
 
 func (c *statusCommand) command() *cobra.Command {
 	cmd := cli.Command("status", "Show the running relay.",
-		`Asks the relay that listens on http.listen of this configuration. Exit code 1 if none answers.
+		`Asks the relay that listens on http.listen of this configuration. Exit code 1 if none answers. A process that runs
+the relays of --config-dir lists them, those that need a look first.
 
-Example:
+Examples:
 
-  cdc-relay status --http-listen 127.0.0.1:9464 --watch`, c.Run)
+  cdc-relay status --http-listen 127.0.0.1:9464 --watch
+  cdc-relay status --relay acme`, c.Run)
 	f := cmd.Flags()
+	f.Var(&cli.TextFlag{Into: &c.Relay, Shown: "NAME", NotEmpty: true}, "relay",
+		"Which relay of a process with --config-dir: its file's name without .yaml.")
 	f.BoolVar(&c.Watch, "watch", false, "Refresh every second, until Ctrl-C.")
 	f.DurationVar(&c.Timeout, "timeout", 5*time.Second, "How long the relay may take to answer.")
 	return cmd
@@ -69,20 +73,30 @@ func (c *statusCommand) Run(a *cli.App) error {
 func (c statusCommand) show(ctx context.Context, a *cli.App, address, tokenFile string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	body, err := ask.Status(ctx, address, tokenFile)
+	body, err := ask.Status(ctx, address, tokenFile, c.Relay)
 	if err != nil {
 		return err
+	}
+	var st struct {
+		show.Named
+		Items *[]show.Named `json:"items"` // of several relays
+	}
+	if err := json.Unmarshal(body, &st); err != nil {
+		return fmt.Errorf("read the status from %s: %w", address, err)
+	}
+	if st.Relay != c.Relay {
+		return fmt.Errorf("what listens on %s runs one relay, which has no name; leave out --relay", address)
 	}
 	if a.JSON {
 		return a.PrintJSON(json.RawMessage(body))
 	}
-	var st relay.Status
-	if err := json.Unmarshal(body, &st); err != nil {
-		return fmt.Errorf("read the status from %s: %w", address, err)
-	}
 	if c.Watch && cli.IsTerminal(a.Out) {
 		a.Clear()
 	}
-	show.Status(a, st, time.Now())
+	if st.Items != nil {
+		show.Relays(a, *st.Items)
+	} else {
+		show.Status(a, st.Status, time.Now())
+	}
 	return nil
 }

@@ -105,7 +105,7 @@ func (c *verifyCommand) Run(a *cli.App) error {
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	if cfg, err = ask.Name(ctx, a, cfg); err != nil {
+	if cfg, err = ask.Name(ctx, a.Origin, cfg); err != nil {
 		return err
 	}
 	st, err := store.Open(ctx, relay.StoreConfig(cfg))
@@ -159,7 +159,7 @@ func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	if cfg, err = ask.Name(ctx, a, cfg); err != nil {
+	if cfg, err = ask.Name(ctx, a.Origin, cfg); err != nil {
 		return err
 	}
 	st, err := store.Open(ctx, relay.StoreConfig(cfg))

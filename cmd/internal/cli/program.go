@@ -18,7 +18,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/access/login"
-	"github.com/cdc-relay/cdc-relay/internal/message/schemas"
 	"github.com/cdc-relay/cdc-relay/internal/plain"
 	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
 )
@@ -187,8 +186,7 @@ type App struct {
 	run      func(*App) error
 	beside   error           // of what stood beside --help
 	mistakes config.Problems // in the command's own flags and arguments; see Wrong
-	schemas  *schemas.Set    // of the configuration that was loaded
-	origins  map[string]string
+	loaded   Loaded
 }
 
 // Given reports whether a flag of the command stands on the command line.

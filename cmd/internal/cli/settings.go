@@ -49,18 +49,58 @@ var (
 	NeedsBoth     = []string{"postgres.url", "kafka.brokers"}
 )
 
+// Loaded is a configuration, and what was learned when it was read.
+type Loaded struct {
+	config.Config
+	Schemas *schemas.Set      // of message.schemas; nil without, or if the command needs none
+	Origins map[string]string // where each key that is set has its value from: file:line, variable or flag
+}
+
+// Origin is where the key has its value from; "" when it is the default.
+func (l *Loaded) Origin(key string) string { return l.Origins[key] }
+
 // Load reads the configuration from file, environment and flags, before anything is connected to or created. What is
 // wrong with the command's own flags ([App.Wrong]) is told together with what is wrong with it.
 func (a *App) Load(required []string) (config.Config, error) {
-	a.origins = map[string]string{}
-	in := config.Input{Environ: a.Environ, OwnEnv: slices.Collect(maps.Values(ownEnv)), Flags: settings(a.command.Flags()),
-		Required: required, Origins: a.origins}
+	var problems config.Problems
+	var text []byte
+	if a.flags.config != "" {
+		var err error
+		if text, err = os.ReadFile(a.flags.config); err != nil {
+			problems = append(problems, config.Problem{Key: "--config", What: err.Error(), Allowed: "the path of a YAML file"})
+			required = NeedsNothing // the file may hold them
+		}
+	}
+	loaded, err := a.load(required, a.flags.config, text)
+	a.loaded = loaded
+	if more, is := errors.AsType[config.Problems](err); is {
+		problems = append(problems, more...)
+	}
+	if len(problems) > 0 {
+		return config.Config{}, append(slices.Clone(a.mistakes), problems...)
+	}
+	return loaded.Config, wrongUsage(a.mistakes)
+}
+
+// LoadFile is Load for a relay that is described by this file, beside others.
+func (a *App) LoadFile(file string, text []byte) (Loaded, error) {
+	return a.load(NeedsBoth, file, text)
+}
+
+// ConfigFile is the file of --config, "" without one.
+func (a *App) ConfigFile() string { return a.flags.config }
+
+// load reads a configuration; without a file that is the environment and the flags.
+func (a *App) load(required []string, file string, text []byte) (Loaded, error) {
+	l := Loaded{Origins: map[string]string{}}
+	in := config.Input{File: file, Text: text, Environ: a.Environ, OwnEnv: slices.Collect(maps.Values(ownEnv)),
+		Flags: settings(a.command.Flags()), Required: required, Origins: l.Origins}
 	if slices.Contains(required, "postgres.url") {
 		in.Connects = connects
 	}
 	if slices.Contains(required, "kafka.brokers") { // it makes messages, or says whether they can be made
 		in.Compiles = func(directory string) (err error) {
-			if a.schemas, err = schemas.Load(directory); err != nil {
+			if l.Schemas, err = schemas.Load(directory); err != nil {
 				return errors.New(strings.ReplaceAll(err.Error(), "\n", "; ")) // a problem is one line
 			}
 			return nil
@@ -76,30 +116,23 @@ func (a *App) Load(required []string) (config.Config, error) {
 		}
 		in.Flags = append(in.Flags, config.Setting{Flag: "--set", Key: key, Value: value})
 	}
-	if a.flags.config != "" {
-		text, err := os.ReadFile(a.flags.config)
-		if err != nil {
-			problems = append(problems, config.Problem{Key: "--config", What: err.Error(), Allowed: "the path of a YAML file"})
-			in.Required = NeedsNothing // the file may hold them
-		}
-		in.File, in.Text = a.flags.config, text
-	}
 	cfg, err := config.Load(in)
 	if more, is := errors.AsType[config.Problems](err); is {
 		problems = append(problems, more...)
 	}
 	if len(problems) > 0 {
-		return config.Config{}, append(slices.Clone(a.mistakes), problems...)
+		return l, problems
 	}
-	return cfg, wrongUsage(a.mistakes)
+	l.Config = cfg
+	return l, nil
 }
 
 // Schemas are those that Load has compiled; nil if there are none, or the command needs none.
-func (a *App) Schemas() *schemas.Set { return a.schemas }
+func (a *App) Schemas() *schemas.Set { return a.loaded.Schemas }
 
 // Origin is where the key has its value from, as Load has read it: file:line, variable or flag; "" when it is the
 // default.
-func (a *App) Origin(key string) string { return a.origins[key] }
+func (a *App) Origin(key string) string { return a.loaded.Origin(key) }
 
 // connects says why the driver could not even try to connect: a port that is none, an option that it does not know, a
 // certificate that is not there. It reads files and environment variables as libpq does. What it says begins with the

@@ -98,13 +98,13 @@ func Load(ctx context.Context, a *cli.App, needs []string) (config.Config, error
 	if err != nil {
 		return cfg, err
 	}
-	return Name(ctx, a, cfg)
+	return Name(ctx, a.Origin, cfg)
 }
 
-// Name asks the database for the slot if postgres.slot is not set, and for service if that is not set either. With an
-// error the configuration is as it was.
-func Name(ctx context.Context, a *cli.App, cfg config.Config) (config.Config, error) {
-	if a.Origin("postgres.slot") != "" {
+// Name asks the database for the slot if postgres.slot is not set, and for service if that is not set either. The origin
+// of a key is "" if it is not set. With an error the configuration is as it was.
+func Name(ctx context.Context, origin func(key string) string, cfg config.Config) (config.Config, error) {
+	if origin("postgres.slot") != "" {
 		return cfg, nil
 	}
 	slot, err := store.FindSlot(ctx, relay.StoreConfig(cfg))
@@ -112,7 +112,7 @@ func Name(ctx context.Context, a *cli.App, cfg config.Config) (config.Config, er
 		return cfg, err
 	}
 	cfg.Postgres.Slot = slot
-	if a.Origin("service") == "" { // it is called as its slot is
+	if origin("service") == "" { // it is called as its slot is
 		cfg.Service = strings.Replace(slot, "cdc_relay_", "cdc-relay-", 1)
 	}
 	return cfg, nil

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 )
@@ -26,9 +27,14 @@ func Reachable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Status asks the relay at the address for its status, as JSON.
-func Status(ctx context.Context, address, tokenFile string) ([]byte, error) {
-	return get(ctx, address, tokenFile, "/api/v1/status")
+// Status asks the process at the address for the status of the relay of that name, as JSON; "": of its only relay, or of
+// all.
+func Status(ctx context.Context, address, tokenFile, name string) ([]byte, error) {
+	path := "/api/v1/status"
+	if name != "" {
+		path += "?relay=" + url.QueryEscape(name)
+	}
+	return get(ctx, address, tokenFile, path)
 }
 
 // get asks the relay at the address for JSON. It sends the token where there is one: an address that others reach asks
