@@ -94,6 +94,7 @@ type Relay struct {
 
 	dir    string
 	binary string
+	runs   []string // the command line of Start
 
 	mu      sync.Mutex
 	process *child.Process // the present or last one; guarded by mu
@@ -123,6 +124,7 @@ func NewRelayOf(t testing.TB, s Settings, binary string) *Relay {
 	}
 	r := &Relay{Settings: s, URL: fmt.Sprintf("http://%v", s["http.listen"]), dir: dir,
 		Config: filepath.Join(dir, "relay.yaml"), binary: binary}
+	r.runs = []string{"run", "--config", r.Config}
 	if err := os.WriteFile(r.Config, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +242,7 @@ func (r *Relay) Start(t testing.TB) {
 		t.Fatal(err)
 	}
 	r.process, err = child.Start(child.Config{
-		Path: r.binary, Args: []string{"run", "--config", r.Config}, Dir: r.dir, Env: relayEnviron(), Log: log,
+		Path: r.binary, Args: r.runs, Dir: r.dir, Env: relayEnviron(), Log: log,
 		DeathSignal: syscall.SIGKILL,
 	})
 	if err != nil {

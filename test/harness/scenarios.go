@@ -87,6 +87,9 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"events to find":             {ci: 100, nightly: 1_000},
 	"kills while finding":        {ci: 2, nightly: 10},
 
+	"changes of a relay's file": {ci: 3, nightly: 50},
+	"relays of a directory":     {ci: 0, nightly: 200},
+
 	"rows whose marks are weighed": {ci: 0, nightly: 100_000}, // in each of 12 turns
 
 	// Of the simulator beside package store.
