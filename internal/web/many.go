@@ -35,8 +35,9 @@ type Many struct {
 	registry *prometheus.Registry // of the process, and of all relays with the label relay
 
 	mu      sync.Mutex
-	members map[string]*member // guarded by mu
-	closed  bool               // guarded by mu
+	members map[string]*member              // guarded by mu
+	removed map[string]prometheus.Collector // when, of those that are gone; guarded by mu
+	closed  bool                            // guarded by mu
 }
 
 // member is one relay: it runs, or it is said why not. A new one takes its place when that changes, but for outdated,
@@ -47,6 +48,7 @@ type member struct {
 	endLive  func()
 	paths    http.Handler
 	halted   relay.Status // without a relay
+	service  string       // label of its metrics; without a relay that of the former one
 	gauges   prometheus.Collector
 	outdated string // why it runs with the former content of its file
 }
@@ -55,7 +57,7 @@ type member struct {
 // that could not be made.
 func (s *Server) Many(service, version string) *Many {
 	m := &Many{server: s, service: service, version: version, started: time.Now(), registry: prometheus.NewRegistry(),
-		members: map[string]*member{}}
+		members: map[string]*member{}, removed: map[string]prometheus.Collector{}}
 	m.registry.MustRegister(collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.endLive = m.end
@@ -75,7 +77,7 @@ func (m *Many) Serve(name string, r *relay.Relay, desk *consumers.Desk) {
 	g := m.server.guard
 	g.c.Inbox = desk
 	g.c.Logger = g.c.Logger.With().Str("relay", name).Logger()
-	of := &member{relay: r}
+	of := &member{relay: r, service: r.Status().Service}
 	of.live, of.endLive = newLive(r)
 	of.paths = paths(g, r, of.live)
 	m.replace(name, of)
@@ -85,7 +87,9 @@ func (m *Many) Serve(name string, r *relay.Relay, desk *consumers.Desk) {
 func (m *Many) Waits(name, reason string) { m.replace(name, m.without("", reason, "")) }
 
 // Leave ends what Serve began: the relay has stopped, and what follows is not known yet.
-func (m *Many) Leave(name string) { m.Waits(name, "the relay has stopped, and has not been started again yet") }
+func (m *Many) Leave(name string) {
+	m.Waits(name, "the relay has stopped, and has not been started again yet")
+}
 
 // Halted says why no relay of that name runs, and what to do.
 func (m *Many) Halted(name, reason, remedy string) {
@@ -133,7 +137,7 @@ func (m *Many) without(code, reason, remedy string) *member {
 			Runbook: "/docs/runbooks/" + code}
 	}
 	st.State = string(st.Role)
-	return &member{halted: st}
+	return &member{halted: st, service: m.service}
 }
 
 // replace puts a member in the place of the one of that name; nil: there is none any more.
@@ -152,21 +156,36 @@ func (m *Many) swap(name string, of *member) (ended *member) {
 		return of
 	}
 	was := m.members[name]
-	labels := prometheus.Labels{"relay": strings.ToValidUTF8(name, "?"), "service": m.service}
-	with := prometheus.WrapRegistererWith(labels, m.registry)
 	if was != nil && was.gauges != nil {
-		with.Unregister(was.gauges)
+		m.registry.Unregister(was.gauges)
+	}
+	if removed := m.removed[name]; removed != nil {
+		m.registry.Unregister(removed)
+		delete(m.removed, name)
 	}
 	if of == nil {
 		delete(m.members, name)
+		if was != nil && !m.closed {
+			m.removed[name] = meter.Removed(labels(name, was.service), time.Now())
+			_ = m.registry.Register(m.removed[name])
+		}
 		return was
+	}
+	if was != nil && of.relay == nil {
+		of.service, of.halted.Service = was.service, was.service
 	}
 	m.members[name] = of
 	if of.halted.Halt != nil {
-		of.gauges = meter.Halted(of.halted.Halt.Code)
-		_ = with.Register(of.gauges) // fails if two names differ in bytes that are not UTF-8: then one of them is shown
+		of.gauges = meter.Halted(labels(name, of.service), of.halted.Halt.Code)
+		_ = m.registry.Register(of.gauges)
 	}
 	return was
+}
+
+// labels are those of a relay that does not run. Two names that differ in bytes that are not UTF-8 have the same: then
+// one of them is shown.
+func labels(name, service string) prometheus.Labels {
+	return prometheus.Labels{"relay": strings.ToValidUTF8(name, "?"), "service": service}
 }
 
 // end ends what Serve began for all.

@@ -99,7 +99,12 @@ func TestChartHasRulesForRealKeysOnly(t *testing.T) {
 		Properties map[string]json.RawMessage `json:"properties"`
 	}
 	var schema struct {
-		AllOf []node `json:"allOf"`
+		AllOf       []node `json:"allOf"`
+		Definitions struct {
+			Relay struct {
+				AllOf []json.RawMessage `json:"allOf"`
+			} `json:"relay"`
+		} `json:"definitions"`
 	}
 	if err := json.Unmarshal(text, &schema); err != nil {
 		t.Fatal(err)
@@ -130,6 +135,7 @@ func TestChartHasRulesForRealKeysOnly(t *testing.T) {
 			walk("", rule)
 		}
 	}
+	walk("", schema.Definitions.Relay.AllOf[0])
 	if seen < 14 {
 		t.Errorf("rules: got %d, want those of all URLs, and more", seen)
 	}

@@ -1,7 +1,9 @@
 package meter
 
 import (
+	"maps"
 	"runtime"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -85,15 +87,26 @@ const (
 	haltedName, haltedHelp = "cdc_relay_halted", "1 while the relay is halted, for the reason's code."
 )
 
-// Halted is what a relay shows that is halted before it could be made.
-func Halted(code string) prometheus.Collector {
-	one := func() float64 { return 1 }
-	return several{
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: roleName, Help: roleHelp,
-			ConstLabels: prometheus.Labels{"role": string(health.Halted)}}, one),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: haltedName, Help: haltedHelp,
-			ConstLabels: prometheus.Labels{"code": code}}, one),
+// Halted is what a relay with the labels shows that is halted before it could be made.
+func Halted(labels prometheus.Labels, code string) prometheus.Collector {
+	return several{constant(roleName, roleHelp, labels, "role", string(health.Halted), 1),
+		constant(haltedName, haltedHelp, labels, "code", code, 1)}
+}
+
+// Removed says when a relay with the labels was taken out of its process.
+func Removed(labels prometheus.Labels, at time.Time) prometheus.Collector {
+	return constant("cdc_relay_removed_timestamp_seconds", "When the relay's file was removed.", labels, "", "",
+		float64(at.UnixMilli())/1000)
+}
+
+// constant is a gauge that does not change, with one label more; "": none.
+func constant(name, help string, labels prometheus.Labels, label, text string, value float64) prometheus.Collector {
+	labels = maps.Clone(labels)
+	if label != "" {
+		labels[label] = text
 	}
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels},
+		func() float64 { return value })
 }
 
 // several are collectors as one.

@@ -66,22 +66,42 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{/* The configuration, after a look at what the values' schema cannot know. */}}
 {{- define "cdc-relay.config" -}}
 {{- $text := toYaml .Values.config }}
-{{- if and (not .Values.existingSecret) (contains (printf "%s/" .Values.secretMountPath) $text) }}
+{{- if and .Values.configDir.enabled .Values.configDir.relays .Values.configDir.existingConfigMap }}
+{{- fail "configDir has relays and existingConfigMap: choose one" }}
+{{- end }}
+{{- if and (not .Values.existingSecret) (contains (printf "%s/" .Values.secretMountPath) (cat $text (toYaml .Values.configDir.relays))) }}
 {{- fail (printf "config names files in %s, and existingSecret is empty: name the Secret that has them" .Values.secretMountPath) }}
 {{- end }}
 {{- if and .Values.init.urlKey (not .Values.existingSecret) }}
 {{- fail "init.urlKey is a key of existingSecret, which is empty" }}
 {{- end }}
-{{- $grace := toString (dig "shutdown_grace" "20s" .Values.config) }}
+{{- range $relay := prepend (values .Values.configDir.relays) .Values.config }}
+{{- $grace := toString (dig "shutdown_grace" "20s" $relay) }}
 {{- $seconds := include "cdc-relay.seconds" (dict "key" "shutdown_grace" "value" $grace) | float64 }}
-{{- if le (float64 .Values.terminationGracePeriodSeconds) $seconds }}
-{{- fail (printf "terminationGracePeriodSeconds is %v, and must be more than config.shutdown_grace, %s" .Values.terminationGracePeriodSeconds $grace) }}
+{{- if le (float64 $.Values.terminationGracePeriodSeconds) $seconds }}
+{{- fail (printf "terminationGracePeriodSeconds is %v, and must be more than config.shutdown_grace, %s" $.Values.terminationGracePeriodSeconds $grace) }}
+{{- end }}
+{{- end }}
+{{- if and .Values.configDir.enabled .Values.networkPolicy.enabled (not (and .Values.networkPolicy.postgres.ports .Values.networkPolicy.broker.ports)) }}
+{{- fail "networkPolicy with configDir needs postgres.ports and broker.ports: the chart does not read them from several relays" }}
 {{- end }}
 {{- $text }}
 {{- end }}
 
+{{/* The flags that the process has for all relays of configDir: those of config.http and config.log. */}}
+{{- define "cdc-relay.processFlags" -}}
+{{- $flags := list }}
+{{- range $section := list "http" "log" }}
+{{- range $key, $value := index $.Values.config $section }}
+{{- $flags = append $flags (printf "--%s-%s=%v" $section (replace "_" "-" $key) $value) }}
+{{- end }}
+{{- end }}
+{{- with .Values.configDir.memory }}{{ $flags = append $flags (printf "--memory=%s" .) }}{{ end }}
+{{- toJson $flags }}
+{{- end }}
+
 {{- define "cdc-relay.mounts" -}}
-- {name: config, mountPath: /etc/cdc-relay, readOnly: true}
+- {name: config, mountPath: {{ ternary "/etc/cdc-relay/relays" "/etc/cdc-relay" .Values.configDir.enabled }}, readOnly: true}
 {{- if .Values.existingSecret }}
 - {name: secrets, mountPath: {{ .Values.secretMountPath | quote }}, readOnly: true}
 {{- end }}
@@ -149,7 +169,7 @@ priorityClassName: {{ . | quote }}
 {{- define "cdc-relay.postgresPorts" -}}
 {{- $config := .Values.config }}
 {{- $ports := .Values.networkPolicy.postgres.ports }}
-{{- if not $ports }}
+{{- if and (not $ports) (not .Values.configDir.enabled) }}
 {{- range $url := list $config.postgres.url (default "" $config.postgres.replication_url) (dig "inbox" "url" "" $config) }}
 {{- if contains "://" $url }}
 {{- range splitList "," (regexReplaceAll "^[^:]*://([^/?]*@)?([^/?]*).*$" $url "${2}") }}
