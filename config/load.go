@@ -23,7 +23,8 @@ type Input struct {
 	// Compiles gives what is wrong with the schemas of a directory, a line for each. nil, for a command that needs none:
 	// only the form is looked at.
 	Compiles func(directory string) error
-	// Origins is filled with where each key that is set has its value from: file:line, variable or flag. It may be nil.
+	// Origins is filled with where each key that is set has its value from: file:line, variable or flag; also where Load
+	// fails. It may be nil.
 	Origins map[string]string
 }
 
@@ -52,13 +53,13 @@ func Load(in Input) (Config, error) {
 	l.environment(environ, in.OwnEnv)
 	l.flags(in.Flags)
 	cfg := l.assign(in.Required)
-	if len(l.problems) > 0 {
-		return Config{}, l.problems
-	}
 	if in.Origins != nil {
 		for name, value := range l.values {
 			in.Origins[name] = value.where
 		}
+	}
+	if len(l.problems) > 0 {
+		return Config{}, l.problems
 	}
 	return cfg, nil
 }

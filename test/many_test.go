@@ -112,17 +112,17 @@ func TestATroubledRelayLeavesTheOthersAlone(t *testing.T) {
 	d.Put(t, "b-brokerless", lost.settings.With("kafka.brokers", []string{fmt.Sprintf("127.0.0.1:%d", away)}))
 	d.Put(t, "c-second", well.settings.With("limits.in_flight_bytes", "8MiB"))
 	d.Put(t, "d-large", lost.settings.With("postgres.slot", "other", "limits.in_flight_bytes", "80MiB"))
-	d.Write(t, "e-wrong", "sink: stdout\nhttp: {listen: 127.0.0.1:1}\non_halt: exit\nlimits:\n  in_flight_byte: 1\n")
+	d.Write(t, "e-wrong", "sink: nats\nhttp: {listen: 127.0.0.1:1}\npostgres: {url: postgres://x/y}\nlimits:\n  in_flight_byte: 1\n")
+	d.Put(t, "f-exit", lost.settings.With("postgres.slot", "other", "on_halt", "exit"))
 	d.Start(t)
 	load := well.load(t, harness.Workload{Rate: 300})
 	for name, why := range map[string]string{
 		"b-brokerless": "broker", "c-second": "a-well.yaml", "d-large": "--memory = 160MiB",
-		"e-wrong": "e-wrong.yaml:5: unknown key",
+		"e-wrong": "e-wrong.yaml:5): unknown key", "f-exit": "on_halt",
 	} {
 		awaitReady(t, d, name, http.StatusServiceUnavailable, why)
 	}
 	awaitReady(t, d, "e-wrong", http.StatusServiceUnavailable, "http.listen")
-	awaitReady(t, d, "e-wrong", http.StatusServiceUnavailable, "on_halt")
 	awaitReady(t, d, "a-well", http.StatusOK, `"active"`)
 	for path, want := range map[string]int{
 		"/livez": 200, "/readyz": 200, "/readyz?degraded": 503, "/api/v1/status?relay=a-well": 200, "/api/v1/dlq": 400,
