@@ -33,6 +33,7 @@ var (
 type file struct {
 	name     string
 	lookup   func(string) (string, bool) // the environment, for ${NAME}
+	foreign  []string                    // see Input
 	values   map[string]raw
 	problems []Problem
 }
@@ -117,6 +118,8 @@ func (f *file) section(prefix string, n ast.Node) {
 func (f *file) entry(path string, entry *ast.MappingValueNode) {
 	key, known := findKey(path)
 	switch {
+	case slices.Contains(f.foreign, path):
+		f.report(path, entry.Key, "set for one relay of several", "for their process, by flags or the environment")
 	case known && key.Available:
 		f.value(key, entry.Key, entry.Value)
 	case isSection(path) && !isEmptyMapping(entry.Value):

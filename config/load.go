@@ -11,6 +11,7 @@ import (
 type Input struct {
 	File    string   // the file's name for messages; empty: no file
 	Text    []byte   // the file's content
+	Foreign []string // sections that the file may not have: it describes one relay of several
 	Environ []string // NAME=value, as os.Environ gives it
 	// OwnEnv are the CDC_RELAY_ variables that are not keys but belong to the command line, such as CDC_RELAY_CONFIG.
 	OwnEnv []string
@@ -23,8 +24,7 @@ type Input struct {
 	// Compiles gives what is wrong with the schemas of a directory, a line for each. nil, for a command that needs none:
 	// only the form is looked at.
 	Compiles func(directory string) error
-	// Origins is filled with where each key that is set has its value from: file:line, variable or flag; also where Load
-	// fails. It may be nil.
+	// Origins is filled with where each key that is set has its value from: file:line, variable or flag. It may be nil.
 	Origins map[string]string
 }
 
@@ -43,7 +43,7 @@ func Load(in Input) (Config, error) {
 		"postgres.url": in.Connects, "postgres.replication_url": in.Connects, "inbox.url": in.Connects,
 		"message.schemas": in.Compiles}}
 	if in.File != "" {
-		f := file{name: in.File, values: l.values, lookup: func(name string) (string, bool) {
+		f := file{name: in.File, values: l.values, foreign: in.Foreign, lookup: func(name string) (string, bool) {
 			value, found := environ[name]
 			return value, found
 		}}
@@ -53,13 +53,13 @@ func Load(in Input) (Config, error) {
 	l.environment(environ, in.OwnEnv)
 	l.flags(in.Flags)
 	cfg := l.assign(in.Required)
+	if len(l.problems) > 0 {
+		return Config{}, l.problems
+	}
 	if in.Origins != nil {
 		for name, value := range l.values {
 			in.Origins[name] = value.where
 		}
-	}
-	if len(l.problems) > 0 {
-		return Config{}, l.problems
 	}
 	return cfg, nil
 }

@@ -271,3 +271,17 @@ func TestTheDriverIsAskedAboutConnections(t *testing.T) {
 		t.Errorf("nothing set: got %v, want no problem", problems)
 	}
 }
+
+// Breaks it catches: a section that is not the file's to set taken from it, or refused where it is.
+func TestForeignSectionsAreRefusedInAFile(t *testing.T) {
+	in := Input{File: "a.yaml", Text: []byte("service: a\nhttp:\n  listen: 127.0.0.1:1\n"),
+		Flags: []Setting{{Flag: "--http-listen", Key: "http.listen", Value: "127.0.0.1:2"}}}
+	cfg, err := Load(in)
+	if err != nil || cfg.HTTP.Listen != "127.0.0.1:2" {
+		t.Errorf("got %v, http.listen = %s; want no error and the flag's", err, cfg.HTTP.Listen)
+	}
+	in.Foreign = []string{"http"}
+	if _, err = Load(in); err == nil || !strings.Contains(err.Error(), "http (a.yaml:2): set for one relay of several") {
+		t.Errorf("got %v, want that line 2 sets http", err)
+	}
+}

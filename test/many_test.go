@@ -122,7 +122,7 @@ func TestATroubledRelayLeavesTheOthersAlone(t *testing.T) {
 	} {
 		awaitReady(t, d, name, http.StatusServiceUnavailable, why)
 	}
-	awaitReady(t, d, "e-wrong", http.StatusServiceUnavailable, "http.listen")
+	awaitReady(t, d, "e-wrong", http.StatusServiceUnavailable, "e-wrong.yaml:2): set for")
 	awaitReady(t, d, "a-well", http.StatusOK, `"active"`)
 	for path, want := range map[string]int{
 		"/livez": 200, "/readyz": 200, "/readyz?degraded": 503, "/api/v1/status?relay=a-well": 200, "/api/v1/dlq": 400,

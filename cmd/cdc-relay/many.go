@@ -112,20 +112,10 @@ type many struct {
 	standbys atomic.Int64
 }
 
-// ofProcess are the sections that hold for the process.
-var ofProcess = []string{"http", "log"}
-
 // describe reads a file.
 func (m *many) describe(file string, text []byte) (directory.Relay, error) {
-	loaded, err := m.app.LoadFile(file, text)
+	loaded, err := m.app.LoadFile(file, text, "http", "log") // what holds for the process
 	problems, _ := errors.AsType[config.Problems](err)
-	for key, where := range loaded.Origins {
-		section, _, _ := strings.Cut(key, ".")
-		if slices.Contains(ofProcess, section) && strings.HasPrefix(where, file+":") {
-			problems = append(problems, config.Problem{Key: key, Where: where, What: "set for one relay of --config-dir",
-				Allowed: "only for the process, by a flag or the environment"})
-		}
-	}
 	if halts, is := errors.AsType[config.Problems](staysHalted(loaded.Config, loaded.Origin)); is {
 		problems = append(problems, halts...)
 	}
@@ -207,4 +197,3 @@ func (m *many) runner(name string, loaded cli.Loaded) func(context.Context,
 func (m *many) logger(name string, cfg config.Config) zerolog.Logger {
 	return cli.Labelled(m.log, m.lines, cfg).With().Str("relay", name).Logger()
 }
-

@@ -82,19 +82,20 @@ func (a *App) Load(required []string) (config.Config, error) {
 	return loaded.Config, wrongUsage(a.mistakes)
 }
 
-// LoadFile is Load for a relay that is described by this file, beside others.
-func (a *App) LoadFile(file string, text []byte) (Loaded, error) {
-	return a.load(NeedsBoth, file, text)
+// LoadFile is Load for a relay that is described by this file, beside others: it may not have the foreign sections.
+func (a *App) LoadFile(file string, text []byte, foreign ...string) (Loaded, error) {
+	return a.load(NeedsBoth, file, text, foreign...)
 }
 
 // ConfigFile is the file of --config, "" without one.
 func (a *App) ConfigFile() string { return a.flags.config }
 
 // load reads a configuration; without a file that is the environment and the flags.
-func (a *App) load(required []string, file string, text []byte) (Loaded, error) {
+func (a *App) load(required []string, file string, text []byte, foreign ...string) (Loaded, error) {
 	l := Loaded{Origins: map[string]string{}}
-	in := config.Input{File: file, Text: text, Environ: a.Environ, OwnEnv: slices.Collect(maps.Values(ownEnv)),
-		Flags: settings(a.command.Flags()), Required: required, Origins: l.Origins}
+	in := config.Input{File: file, Text: text, Foreign: foreign, Environ: a.Environ,
+		OwnEnv: slices.Collect(maps.Values(ownEnv)), Flags: settings(a.command.Flags()), Required: required,
+		Origins: l.Origins}
 	if slices.Contains(required, "postgres.url") {
 		in.Connects = connects
 	}
