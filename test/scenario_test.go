@@ -69,6 +69,7 @@ func (s *scenario) load(t *testing.T, w harness.Workload) *harness.Load {
 func (s *scenario) settled(t *testing.T) {
 	t.Helper()
 	s.pg.WaitConfirmed(t, s.settings.Slot(), settlePatience)
+	s.waitUnspooled(t)
 	harness.Eventually(t, settlePatience, "nothing is parked",
 		s.asking(t, `SELECT coalesce(nullif(count(*), 0) || ' events are parked', '') FROM cdc_relay_parked`))
 }

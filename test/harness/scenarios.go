@@ -8,32 +8,36 @@ import (
 // scenarios is how often, or with how many events, each scenario runs: in CI, which has 20 minutes on 2 cores for
 // everything, and at night. Who needs more CI time here takes it from another line.
 var scenarios = map[string]struct{ ci, nightly int }{
-	"mixed load events":        {ci: 20_000, nightly: 100_000},
-	"sigterm under load":       {ci: 2, nightly: 20},
-	"reconnects":               {ci: 2, nightly: 20},
-	"kill9 under load":         {ci: 3, nightly: 30},
-	"kills of small limits":    {ci: 2, nightly: 10},
-	"rate of small limits":     {ci: 6_000, nightly: 6_000},
-	"broker stop seconds":      {ci: 12, nightly: 60},
-	"broker frozen seconds":    {ci: 5, nightly: 30},
-	"connection cuts":          {ci: 30, nightly: 300},
-	"catch-up rows":            {ci: 5_000, nightly: 20_000},
-	"moved events":             {ci: 4_000, nightly: 100_000},
-	"moves between majors":     {ci: 1, nightly: 7},
-	"rows in one transaction":  {ci: 100_000, nightly: 1_000_000},
-	"rotated tokens":           {ci: 8, nightly: 100},
-	"token endpoint seconds":   {ci: 1, nightly: 10}, // away
-	"idle WAL megabytes":       {ci: 100, nightly: 1_000},
-	"postgres crashes":         {ci: 2, nightly: 20},
-	"forgetful crashes":        {ci: 2, nightly: 200},
-	"poisoned events":          {ci: 20_000, nightly: 200_000},
-	"poisoned kills":           {ci: 3, nightly: 20},
-	"events of rows that tell": {ci: 2_000, nightly: 20_000},
-	"kills of rows that tell":  {ci: 2, nightly: 10},
-	"absent topic kills":       {ci: 2, nightly: 20},
-	"blocked events of a lane": {ci: 20_000, nightly: 100_000},
-	"parked events at a start": {ci: 50_000, nightly: 200_000},
-	"frozen takeover seconds":  {ci: 3, nightly: 1}, // behind wal_sender_timeout
+	"mixed load events":                       {ci: 20_000, nightly: 100_000},
+	"sigterm under load":                      {ci: 2, nightly: 20},
+	"reconnects":                              {ci: 2, nightly: 20},
+	"kill9 under load":                        {ci: 3, nightly: 30},
+	"kills of small limits":                   {ci: 2, nightly: 10},
+	"rate of small limits":                    {ci: 6_000, nightly: 6_000},
+	"broker stop seconds":                     {ci: 12, nightly: 60},
+	"wal.budget megabytes":                    {ci: 24, nightly: 1024},
+	"foreign WAL megabytes a second":          {ci: 6, nightly: 50},
+	"wal_sender_timeout of an outage seconds": {ci: 4, nightly: 10},
+	"kills in a spooled outage":               {ci: 0, nightly: 6}, // and as many after it
+	"broker frozen seconds":                   {ci: 5, nightly: 30},
+	"connection cuts":                         {ci: 30, nightly: 300},
+	"catch-up rows":                           {ci: 5_000, nightly: 20_000},
+	"moved events":                            {ci: 4_000, nightly: 100_000},
+	"moves between majors":                    {ci: 1, nightly: 7},
+	"rows in one transaction":                 {ci: 100_000, nightly: 1_000_000},
+	"rotated tokens":                          {ci: 8, nightly: 100},
+	"token endpoint seconds":                  {ci: 1, nightly: 10}, // away
+	"idle WAL megabytes":                      {ci: 100, nightly: 1_000},
+	"postgres crashes":                        {ci: 2, nightly: 20},
+	"forgetful crashes":                       {ci: 2, nightly: 200},
+	"poisoned events":                         {ci: 20_000, nightly: 200_000},
+	"poisoned kills":                          {ci: 3, nightly: 20},
+	"events of rows that tell":                {ci: 2_000, nightly: 20_000},
+	"kills of rows that tell":                 {ci: 2, nightly: 10},
+	"absent topic kills":                      {ci: 2, nightly: 20},
+	"blocked events of a lane":                {ci: 20_000, nightly: 100_000},
+	"parked events at a start":                {ci: 50_000, nightly: 200_000},
+	"frozen takeover seconds":                 {ci: 3, nightly: 1}, // behind wal_sender_timeout
 
 	// Of each broker besides Kafka; every third kill of the relay goes with one of the broker.
 	"faults of RabbitMQ's cluster": {ci: 0, nightly: 8}, // of a queue
