@@ -32,7 +32,7 @@ func (b *bed) wantAll(n int, topics ...string) {
 	seen, last := map[int]int{}, map[string]int{}
 	harness.Consume(b.t, b.c.Kafka.Brokers, topics, func(rec *kgo.Record) {
 		var number int
-		if _, err := fmt.Sscanf(string(rec.Value), `{"n": %d}`, &number); err != nil {
+		if _, err := fmt.Sscanf(string(rec.Value), `{"n": %d`, &number); err != nil {
 			b.t.Fatalf("value %q: %v", rec.Value, err)
 		}
 		seen[number]++

@@ -196,3 +196,52 @@ func TestSpoolOfAnAdoptedTableIsSent(t *testing.T) {
 	mustStop(t, stop)
 	b.wantNumbers("outbox.event.order", 2010)
 }
+
+// Events are parked when an outage begins, and later ones of their keys are spooled. Break it catches: one that leaves
+// the spool before those that are parked in front of it.
+func TestSpoolIsSentBehindParkedEvents(t *testing.T) {
+	t.Parallel()
+	b, back := spooling(t)
+	back()
+	b.c.ShutdownGrace = config.Duration(time.Minute)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.commit("absent", 1, 20, 3)
+	b.waitQuery("parked", "SELECT count(*) FROM cdc_relay_parked", "20")
+	b.broker.Close()
+	b.pg.Exec(t, filled(21, 1000, 3))
+	b.commit("absent", 1021, 1100, 3)
+	b.pg.Exec(t, filled(1101, 1000, 3))
+	b.waitSpooled(2080)
+	back()
+	b.waitQuery("journaled", "SELECT count(*) >= 2000 FROM cdc_relay_journal", "true")
+	b.createTopic("outbox.event.absent", 4)
+	b.commit("absent", 2101, 2120, 3)
+	b.wantAll(2120, "outbox.event.absent", "outbox.event.order")
+	b.waitQuery("rows of the spool", "SELECT count(*) FROM cdc_relay_spool", "0")
+	mustStop(t, stop)
+}
+
+// Nothing is read while dead letters wait for a person. Break it catches: an open breaker that keeps WAL whatever the
+// budget, or that the new session forgets.
+func TestOpenBreakerIsSpooled(t *testing.T) {
+	t.Parallel()
+	b, back := spooling(t)
+	back()
+	b.c.ShutdownGrace = config.Duration(time.Minute)
+	b.c.DLQ.Breaker = config.Breaker{CountInvalid: true, Count: 5, Ratio: 0, Window: config.Duration(time.Minute)}
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.flood(60)
+	b.waitHalt(r, relay.HaltFlood)
+	b.pg.Exec(t, filled(1, 2000, 3))
+	position := b.here()
+	b.waitSpooled(2060)
+	b.waitConfirmedPast(position)
+	b.staysDead(5)
+	b.resumeThrough(r, 60)
+	b.waitRecorded(2000)
+	b.waitQuery("rows of the spool", "SELECT count(*) FROM cdc_relay_spool", "0")
+	mustStop(t, stop)
+	b.wantNumbers("outbox.event.order", 2000)
+}
