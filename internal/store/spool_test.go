@@ -66,6 +66,10 @@ FROM cdc_relay_spool`)
 			t.Errorf("row %d: got %+v, want %+v", want, r, w)
 		}
 	}
+	pg.Exec(t, `INSERT INTO cdc_relay_spool SELECT source, i, 3, 0, now(), 1, '' FROM cdc_relay_state, generate_series(4, 1003) i`)
+	if st, err := s.OpenSpool(t.Context()); err != nil || st.Last != 3 {
+		t.Errorf("after a crash within a large transaction: got %+v, %v, want nothing behind row 3", st, err)
+	}
 	must(t, "delete", s.DeleteSpooled(t.Context(), 3))
 	if n := pg.Query(t, `SELECT count(*) FROM cdc_relay_spool`); n != "5" {
 		t.Errorf("got %s rows left, want the 5 of the other source", n)

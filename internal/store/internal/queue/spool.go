@@ -17,22 +17,31 @@ import (
 // becomes durable before its end is confirmed.
 
 // OpenSpool deletes what was stored of a transaction whose end was not, since the stream brings that transaction again
-// from its beginning, and tells what is left. Fenced.
+// from its beginning, and tells what is left. The transaction may have been of any size. Fenced.
 func (s *Queue) OpenSpool(ctx context.Context) (st record.SpoolState, err error) {
-	err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.db.Names.SQL(`DELETE FROM {spool} WHERE source = $1 AND number > (
- SELECT coalesce(max(number), 0) FROM {spool} WHERE source = $1 AND ends > 0)`), s.db.Source())
-		if err != nil {
+	for more := true; more && err == nil; {
+		err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
+			done, err := tx.Exec(ctx, s.db.Names.SQL(`DELETE FROM {spool} WHERE source = $1 AND number IN (
+ SELECT number FROM {spool} WHERE source = $1 AND number > (
+  SELECT coalesce(max(number), 0) FROM {spool} WHERE source = $1 AND ends > 0) LIMIT $2)`), s.db.Source(), spoolStep)
+			if err != nil {
+				return err
+			}
+			more = done.RowsAffected() == spoolStep
+			st, err = s.spooled(ctx, tx)
 			return err
-		}
-		st, err = s.spooled(ctx, tx)
-		return err
-	})
+		})
+	}
 	if err != nil {
 		return st, fmt.Errorf("open the spool: %w", err)
 	}
 	return st, nil
 }
+
+const (
+	spoolStep = 100     // rows that are deleted in one transaction
+	spoolRow  = 1 << 20 // bytes of a row, at most but for large events
+)
 
 // Spooled tells what is spooled: nothing before the slot's first session, nor in tables of a version without a spool.
 func (s *Queue) Spooled(ctx context.Context) (st record.SpoolState, err error) {
@@ -101,10 +110,17 @@ WHERE source = $1 AND number > $2 ORDER BY number LIMIT 1`), s.db.Source(), afte
 	return r, ok, nil
 }
 
-// DeleteSpooled deletes rows up to the number, and all that were before it. It does not wait for the disk: what is
-// forgotten is read and looked up once more. Fenced.
+// DeleteSpooled deletes rows up to the number, and all that were before it, in one transaction: a part of what they hold
+// could not be read without the rest. It does not wait for the disk: what is forgotten is read and looked up once more.
+// Fenced.
 func (s *Queue) DeleteSpooled(ctx context.Context, upTo int64) error {
-	err := s.db.Fenced(ctx, db.Noting, func(tx pgx.Tx) error {
+	var rows int
+	err := s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&rows) }, s.db.Names.SQL(
+		`SELECT count(*) FROM {spool} WHERE source = $1 AND number <= $2`), s.db.Source(), upTo)
+	if err != nil {
+		return fmt.Errorf("count what is sent of the spool: %w", err)
+	}
+	err = s.db.Fenced(ctx, db.Noting.For(rows*spoolRow), func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.Names.SQL(`DELETE FROM {spool} WHERE source = $1 AND number <= $2`), s.db.Source(), upTo)
 		return err
 	})
