@@ -9,6 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/test/embedded"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // filled are statements for events like many's, of a kilobyte each.
@@ -244,4 +245,42 @@ func TestOpenBreakerIsSpooled(t *testing.T) {
 	b.waitQuery("rows of the spool", "SELECT count(*) FROM cdc_relay_spool", "0")
 	mustStop(t, stop)
 	b.wantNumbers("outbox.event.order", 2000)
+}
+
+// A transaction has many rows of the spool, and a process ends when it has stored and sent a part of it. Breaks it
+// catches: a part that is taken for the whole; a spool that cannot be opened, or emptied, in the time that a statement
+// has.
+func TestSpoolTakesALargeTransaction(t *testing.T) {
+	n := harness.Count(t, "rows of a spooled transaction")
+	if n == 0 {
+		t.Skip("not in CI")
+	}
+	b, back := spooling(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, filled(1, 2000, 7)) // has the relay spool
+	b.waitSpooled(2000)
+	b.pg.Exec(t, many(2001, n, 7))
+	b.waitQuery("a part is stored", "SELECT count(*) > 3 FROM cdc_relay_spool WHERE ends = 0", "true")
+	mustRunOut(t, stop)
+	b.waitFree()
+	_, stop = b.start()
+	b.waitSpooled(2000 + n)
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	b.waitFree()
+	back()
+	b.c.ShutdownGrace = config.Duration(50 * time.Millisecond)
+	r, stop = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitQuery("a part is sent", "SELECT count(*) > 2000 FROM cdc_relay_journal", "true")
+	mustRunOut(t, stop)
+	b.waitFree()
+	b.c.ShutdownGrace = config.Duration(time.Minute)
+	_, stop = b.start()
+	b.waitRecorded(2000 + n)
+	b.waitQuery("rows of the spool", "SELECT count(*) FROM cdc_relay_spool", "0")
+	mustStop(t, stop)
+	b.wantNumbers("outbox.event.order", 2000+n)
 }

@@ -142,6 +142,8 @@ func TestOutageCostsTheBudgetOfWAL(t *testing.T) {
 	away := s.watchKept(t)
 	s.kafka.Nodes[0].Stop(t)
 	foreign.waitWritten(t, 5*budget)
+	t.Log("the spool has " + s.pg.Query(t, `SELECT coalesce(sum(events), 0) || ' events in ' ||
+		pg_total_relation_size('cdc_relay_spool') || ' bytes' FROM cdc_relay_spool`))
 	s.kafka.Nodes[0].Start(t)
 	back := time.Now()
 	load.Stop(t)
