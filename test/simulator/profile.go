@@ -18,6 +18,8 @@ type profile struct {
 	keyless, aborts          float64
 	slowCommit               float64 // committed, and visible later (synchronous replication)
 	deletes                  bool    // the application deletes rows at any time
+	deletesSpooled           bool    // those that are spooled: they are not lost with the slot
+	filler                   int     // bytes of each payload
 	emptyTransactions        bool    // are sent, as servers before 15 do
 
 	sqlSlow, sqlFails, sqlLost float64 // calls that take long, fail, succeed without an answer
@@ -132,6 +134,11 @@ func (p *profile) spools(d *dice) {
 	}
 	if d.chance(0.7) {
 		p.clusterDown, p.length = true, p.length+d.pause(time.Second, 4*time.Second)
+	}
+	p.deletesSpooled = p.slotLost > 0
+	if d.chance(0.05) { // a transaction may have several rows of the spool
+		p.filler, p.largest, p.transactions = 300<<10, 8, min(p.transactions, 6)
+		p.older = min(p.older, p.transactions-1)
 	}
 }
 

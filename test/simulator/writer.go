@@ -3,6 +3,7 @@ package simulator
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/store"
@@ -98,7 +99,7 @@ func (s *server) newRow(d *dice) *row {
 	kind := d.below(p.topics)
 	r := &row{
 		table: t, made: clock(), seq: t.lastSeq, id: strconv.Itoa(t.lastSeq), kind: kindName(kind), topic: topicName(kind),
-		payload: fmt.Sprintf(`{"n": %d, "t": %d}`, t.lastSeq, t.number),
+		payload: fmt.Sprintf(`{"n": %d, "t": %d%s}`, t.lastSeq, t.number, strings.Repeat(" ", s.w.profile.filler)),
 	}
 	if !d.chance(p.keyless) {
 		r.key = "k" + strconv.Itoa(d.below(p.keys))
@@ -134,7 +135,7 @@ func (s *server) finish(tx *transaction, d *dice) {
 	} else {
 		s.show(tx)
 	}
-	if s.w.profile.deletes {
+	if p := &s.w.profile; p.deletes || p.deletesSpooled {
 		for _, r := range tx.rows {
 			if d.chance(0.5) {
 				s.w.after(d.pause(0, time.Second), func() { s.remove(r) })
@@ -149,6 +150,9 @@ func (s *server) finish(tx *transaction, d *dice) {
 // remove deletes a row, as an application does that needs it no more. Not before the end of the catch-up: of a row that
 // is gone when the table is read no one can know where in the order it belongs, or that it was there.
 func (s *server) remove(r *row) {
+	if s.w.profile.deletesSpooled && !s.isSpooled(r) {
+		return
+	}
 	if st := s.db.states[s.slotName]; st != nil && st.Phase == store.Stream && r.visible && !r.deleted && !r.missed {
 		r.deleted = true
 		if s.w.real != nil {
