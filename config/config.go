@@ -343,6 +343,7 @@ func Default() Config {
 		Limits:        defaultLimits(),
 		Reconcile:     Reconcile{Interval: Duration(time.Minute)},
 		Drift:         Drift{Interval: Duration(time.Minute)},
+		WAL:           WAL{Budget: 1 << 30},
 		ShutdownGrace: Duration(20 * time.Second),
 		OnHalt:        OnHaltStay,
 		Inbox:         Inbox{Schema: "public"},
