@@ -8,9 +8,9 @@ import (
 	client "github.com/nats-io/nats.go"
 )
 
-// leaderTries is how many consumers are made before the stream's leader counts as out of reach. JetStream places a
-// consumer of one replica on any server of the stream (nats-server, jetstream_cluster.go, createGroupForConsumer), so of
-// five servers each fifth is the leader.
+// leaderTries is how many consumers are made before the leader counts as out of reach. JetStream places a
+// consumer of one replica on any server of the stream (nats-server, jetstream_cluster.go, createGroupForConsumer): of
+// five servers, on the leader each fifth time.
 const leaderTries = 60
 
 // errNoLeader is a passing trouble.

@@ -276,8 +276,9 @@ func (w *world) backUp(ctx context.Context) error {
 	return w.exec(ctx, sql+"COMMIT")
 }
 
-// setBack brings the copy back, as another server, or into the tables of the same one. A process that has looked which server
-// it is holds a lock on that row's table until the transaction's end, so none is under way, as none survives a restore.
+// setBack brings the copy back, as another server, or into the tables of the same one. A process that has
+// looked which server it is holds a lock on that row's table until the transaction's end, so none is under way, as none
+// survives a restore.
 func (w *world) setBack(ctx context.Context, sameServer bool) error {
 	empty := "TRUNCATE"
 	if sameServer {
