@@ -14,7 +14,7 @@ var _ sink.Browser = (*Driver)(nil)
 
 // Extent implements [sink.Browser].
 func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err error) {
-	c, err := d.dial(ctx)
+	c, err := d.dialLeader(ctx, topic)
 	if err != nil {
 		return e, err
 	}
@@ -47,7 +47,7 @@ func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, e
 	if from >= before {
 		return nil
 	}
-	c, err := d.dial(ctx)
+	c, err := d.dialLeader(ctx, topic)
 	if err != nil {
 		return err
 	}

@@ -147,6 +147,36 @@ func (d *Driver) dial(ctx context.Context) (*wire.Conn, error) {
 	return c, err
 }
 
+// dialLeader connects to the node that leads the stream. Another node's copy may lack the end, so what is read there may
+// be taken for missing. Where the leader cannot be reached at the address that it advertises, the configured node's copy
+// has to do.
+func (d *Driver) dialLeader(ctx context.Context, stream string) (*wire.Conn, error) {
+	c, err := d.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	leader, err := c.Leader(stream)
+	if err != nil || leader == "" || leader == c.Advertised {
+		return c, nil // the stream's first question says what is wrong
+	}
+	o, err := d.config.options()
+	if err != nil {
+		return c, nil
+	}
+	o.Address = leader
+	there, err := wire.Dial(ctx, o)
+	if err != nil || there.Advertised != leader {
+		if err == nil {
+			_ = there.Close()
+		}
+		return c, nil
+	}
+	_ = c.Close()
+	return there, nil
+}
+
 // ping asks the server until the driver is closed.
 func (d *Driver) ping() {
 	pause := time.NewTicker(pingPause)

@@ -11,7 +11,7 @@ import (
 
 // Tail implements [sink.Tailer].
 func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
-	c, err := d.dial(ctx)
+	c, err := d.dialLeader(ctx, q.Topic)
 	if err != nil {
 		return errors.Join(sink.ErrUnreachable, err)
 	}

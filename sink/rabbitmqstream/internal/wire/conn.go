@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/access/certs"
@@ -61,6 +62,7 @@ type Conn struct {
 
 	FrameLimit int // bytes that the server takes of a frame
 	About      map[string]string
+	Advertised string // host:port of the node, as it tells clients; empty: not told
 
 	correlation uint32
 	out, in     []byte
@@ -325,28 +327,42 @@ func (c *Conn) login(o *Options) error {
 	}
 	c.question(openHost)
 	c.text(o.VirtualHost)
-	_, err = c.ask(nil)
-	return err
+	if r, err = c.ask(nil); err != nil {
+		return err
+	}
+	if len(r.rest) > 0 { // servers before 3.9 do not say it
+		about := r.texts()
+		c.Advertised = net.JoinHostPort(about["advertised_host"], about["advertised_port"])
+	}
+	return r.err
 }
 
 // Stream asks whether there is such a stream, and one that leads it.
 func (c *Conn) Stream(name string) error {
+	_, err := c.Leader(name)
+	return err
+}
+
+// Leader asks for the address of the node that leads the stream, as that node advertises it.
+func (c *Conn) Leader(name string) (address string, err error) {
 	c.question(metadata)
 	c.out = binary.BigEndian.AppendUint32(c.out, 1)
 	c.text(name)
 	r, err := c.ask(nil)
 	if err != nil {
-		return err
+		return "", err
 	}
-	for n := r.number(4); n > 0 && r.err == nil; n-- { // brokers: a number, host and port
-		r.number(2)
-		r.text()
-		r.number(4)
+	nodes := map[uint64]string{}
+	for n := r.number(4); n > 0 && r.err == nil; n-- {
+		reference := r.number(2)
+		host := r.text()
+		nodes[reference] = net.JoinHostPort(host, strconv.FormatUint(r.number(4), 10))
 	}
 	r.number(4) // of one stream
 	_ = r.text()
 	if code := r.number(2); r.err == nil && code != codeOK {
-		return Answer(code)
+		return "", Answer(code)
 	}
-	return r.err
+	leader := r.number(2)
+	return nodes[leader], r.err
 }
