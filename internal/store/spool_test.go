@@ -66,7 +66,8 @@ FROM cdc_relay_spool`)
 			t.Errorf("row %d: got %+v, want %+v", want, r, w)
 		}
 	}
-	pg.Exec(t, `INSERT INTO cdc_relay_spool SELECT source, i, 3, 0, now(), 1, '' FROM cdc_relay_state, generate_series(4, 1003) i`)
+	pg.Exec(t, `INSERT INTO cdc_relay_spool SELECT source, i, 3, 0, now(), 1, ''
+		FROM cdc_relay_state, generate_series(4, 1003) i`)
 	if st, err := s.OpenSpool(t.Context()); err != nil || st.Last != 3 {
 		t.Errorf("after a crash within a large transaction: got %+v, %v, want nothing behind row 3", st, err)
 	}
