@@ -57,7 +57,11 @@ func stateOfSpool(rows []spooledRow) (st store.SpoolState) {
 func (t *tables) Spool(ctx context.Context, r store.Spooled) error {
 	effect := func(db *database) error {
 		rows := db.spool[t.key()]
-		if !slices.ContainsFunc(rows, func(was spooledRow) bool { return was.Number == r.Number }) {
+		if i := slices.IndexFunc(rows, func(was spooledRow) bool { return was.Number == r.Number }); i >= 0 {
+			if string(rows[i].Data) != string(r.Data) {
+				t.w.violate("p%d takes row %d of the spool for stored, and it is another relay's", t.p.number, r.Number)
+			}
+		} else {
 			r.Data = slices.Clone(r.Data)
 			db.spool[t.key()] = append(rows, spooledRow{r, idsIn(r.Data)})
 			slices.SortFunc(db.spool[t.key()], func(a, b spooledRow) int { return cmp.Compare(a.Number, b.Number) })
