@@ -147,7 +147,8 @@ func relayNamed(ctx context.Context, a *cli.App, cfg config.Config, server *web.
 		begins: func(r *relay.Relay) {
 			server.Serve(r)
 			log.Info().Str("http", server.Address()).Str("version", a.Build.Facts().Version).
-				Str("slot", cfg.Postgres.Slot).Msg("cdc-relay starts")
+				Str("slot", cfg.Postgres.Slot).Str("console", "http://"+ask.Reachable(server.Address())+"/").
+				Msg("cdc-relay starts")
 			server.WarnOfToken()
 		}}
 	err := one.run(ctx)

@@ -19,7 +19,9 @@ func parse(root *cobra.Command, args []string) (*cobra.Command, error) {
 	root.SetArgs(append([]string{}, args...)) // nil would be those of the process
 	c, err := root.ExecuteC()
 	a := appOf(root)
-	switch {
+	switch swallowed := swallowed(c); {
+	case swallowed != nil:
+		return c, swallowed
 	case err != nil:
 		return c, err
 	case a.beside != nil:
@@ -28,6 +30,19 @@ func parse(root *cobra.Command, args []string) (*cobra.Command, error) {
 		return c, fmt.Errorf("a command is missing, one of: %s", strings.Join(commandNames(c), ", "))
 	}
 	return c, nil
+}
+
+// swallowed reports a flag without a value that took the next flag for one, as --a --b=c does where a is no switch.
+func swallowed(c *cobra.Command) (err error) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		next, is := strings.CutPrefix(f.Value.String(), "--")
+		next, _, _ = strings.Cut(next, "=")
+		if is && c.Flags().Lookup(next) != nil {
+			err = fmt.Errorf("--%s: found no value, and the flag --%s behind it; needed: --%s=%s", f.Name, next, f.Name,
+				placeholder(f))
+		}
+	})
+	return err
 }
 
 // unexpected is the mistake of arguments that are too many, or of a command that there is not.

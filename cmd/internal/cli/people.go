@@ -17,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
 )
 
-// Logger writes to standard error in the configured form, through the returned queue: it never waits for
+// Logger writes to standard error in the configured form, and in that for people on a terminal where log.format is not
+// set, through the returned queue: it never waits for
 // their reader. Call it once.
 func (a *App) Logger(cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
 	level, err := zerolog.ParseLevel(cfg.Log.Level)
@@ -25,7 +26,7 @@ func (a *App) Logger(cfg config.Config) (zerolog.Logger, *logqueue.Writer) {
 		level = zerolog.InfoLevel
 	}
 	to := Beneath(a.Err)
-	if cfg.Log.Format == config.LogConsole {
+	if cfg.Log.Format == config.LogConsole || a.Origin("log.format") == "" && IsTerminal(to) {
 		to = logqueue.Console(to, a.coloured(to))
 	}
 	a.log = logqueue.New(to).Reports(func(c zerolog.Context) zerolog.Context { return c.Str("service", cfg.Service) })

@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -73,37 +74,57 @@ const publishedAt = "published_at" // the column that after_publish: mark sets u
 
 // indexes looks for indexes that make each mark a non-HOT update. Those of kind BRIN do no harm since version 16.
 func (e *postgresExam) indexes() error {
-	if e.table.OID == 0 || e.cfg.Outbox.AfterPublish != config.AfterPublishMark || e.cfg.Outbox.MarkSet != "" {
+	if e.table.OID == 0 || e.cfg.Outbox.AfterPublish != config.AfterPublishMark {
 		return nil
 	}
-	var spoiling []string
-	const query = `SELECT DISTINCT i.indexrelid::regclass::text FROM pg_index i
+	type pair struct{ Index, Column string }
+	var pairs []pair
+	const query = `SELECT DISTINCT i.indexrelid::regclass::text, a.attname::text FROM pg_index i
 		JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_am am ON am.oid = c.relam
 		JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
 		AND d.refclassid = 'pg_class'::regclass AND d.refobjid = i.indrelid
 		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = d.refobjsubid
-		WHERE i.indrelid = $1 AND a.attname = $2
-		AND NOT (am.amname = 'brin' AND current_setting('server_version_num')::int >= 160000)`
+		WHERE i.indrelid = $1 AND NOT (am.amname = 'brin' AND current_setting('server_version_num')::int >= 160000)
+		ORDER BY 1`
 	err := store.ReadOnly(e.ctx, e.conn, func(tx pgx.Tx) error {
-		rows, err := tx.Query(e.ctx, query, e.table.OID, publishedAt)
+		rows, err := tx.Query(e.ctx, query, e.table.OID)
 		if err == nil {
-			spoiling, err = pgx.CollectRows(rows, pgx.RowTo[string])
+			pairs, err = pgx.CollectRows(rows, pgx.RowToStructByPos[pair])
 		}
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("read the outbox's indexes: %w", err)
 	}
+	marked := publishedAt
+	if e.cfg.Outbox.MarkSet != "" {
+		marked = "a column of outbox.mark_set"
+	}
+	var spoiling []string
+	for _, p := range pairs {
+		if e.marks(p.Column) && !slices.Contains(spoiling, p.Index) {
+			spoiling = append(spoiling, p.Index)
+		}
+	}
 	if len(spoiling) == 0 {
-		e.add(OK, "HOT", "no index mentions "+publishedAt, "")
+		e.add(OK, "HOT", "no index mentions "+marked, "")
 		return nil
 	}
 	e.add(Warn, "HOT",
-		fmt.Sprintf("each mark of a published row is a non-HOT update (slower, bloats the table) because of %s",
-			strings.Join(spoiling, ", ")),
-		"DROP INDEX CONCURRENTLY "+strings.Join(spoiling, ", ")+
+		fmt.Sprintf("each mark of a published row is a non-HOT update (slower, bloats the table) because %s mentions %s",
+			strings.Join(spoiling, ", "), marked),
+		"unless something needs it: DROP INDEX CONCURRENTLY "+strings.Join(spoiling, ", ")+
 			"; and find unpublished rows by the status view, or set outbox.after_publish: keep")
 	return nil
+}
+
+// marks reports whether a mark changes the column: whether outbox.mark_set names it, which an expression may do, too.
+func (e *postgresExam) marks(column string) bool {
+	set := e.cfg.Outbox.MarkSet
+	if set == "" {
+		return column == publishedAt
+	}
+	return regexp.MustCompile(`(?i)(^|[^\pL\pN_])` + regexp.QuoteMeta(column) + `($|[^\pL\pN_])`).MatchString(set)
 }
 
 // privileges looks for each of the grants that the SQL side needs, and names those that are missing.

@@ -52,7 +52,7 @@ export function word(text) {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : "'" + text.replaceAll("'", "'\\''") + "'";
 }
 
-const flags = { key: "--key", type: "--type", class: "--class", topic: "--topic", aggregate: "--aggregate", position: "--position", older_than: "--older-than", newer_than: "--newer-than" };
+const flags = { key: "--key", type: "--type", class: "--class", code: "--code", topic: "--topic", aggregate: "--aggregate", position: "--position", older_than: "--older-than", newer_than: "--newer-than" };
 
 // chosen is a command with what a filter, or ids, choose.
 export function chosen(line, filter) {

@@ -1,7 +1,7 @@
 // Dead letters: what was given up, why, what it holds, and what can be done.
 
 import { el, empty, fill, toast } from "./dom.js";
-import { ago, clock } from "./format.js";
+import { ago, clock, count } from "./format.js";
 import { get, parameters } from "./api.js";
 import { Choice } from "./choice.js";
 import { chosen, command, copy } from "./copy.js";
@@ -12,7 +12,7 @@ import { Outcome } from "./outcome.js";
 import { indented, payload, text } from "./payload.js";
 
 const fields = [["id", "event id"], ["key", "message key"], ["type", "event type"], ["topic", "topic"], ["aggregate", "aggregate: TYPE/ID"], ["position", "position, such as 0/16B3748"],
-  ["class", "class: permanent"], ["newer_than", "died within: 24h"], ["older_than", "died before: 7d"]];
+  ["class", "class: permanent"], ["code", "reason: TOPIC_LIMIT"], ["newer_than", "died within: 24h"], ["older_than", "died before: 7d"]];
 const usual = 6; // fields that are shown at once; the others are in use less often
 const states = [["open", "Open"], ["replayed", "Replayed"], ["discarded", "Discarded"]];
 
@@ -73,6 +73,27 @@ export function dead(given) {
         (item.replaying || item.resolved_by) && el("div", { class: "soft" }, item.replaying ? "being replayed" : state + " by " + item.resolved_by + (item.note ? ": " + item.note : ""))),
       el("td", { class: "num", title: clock(item.dead_at) }, ago(item.dead_at))),
   });
+  // By reason: a flood of one kind is a line. A line shows its group, and what is done to all that match is done to it.
+  const reasons = new List({
+    path: () => "/api/v1/dlq/reasons?state=" + state + parameters({ ...filter(), code: "", class: "" }),
+    none: () => null,
+    missing: "This relay's API does not count dead letters by reason.",
+    head: () => [{ text: "dead letters", class: "right" }, { text: "reason", class: "reason" }, { text: "newest" }, { unseen: "show" }],
+    row: (item) => el("tr", {},
+      el("td", { class: "right num" }, count(item.count)),
+      el("td", {}, el("span", { class: "tag" }, item.code || item.class), " ", el("span", { class: "clip" }, item.last_error)),
+      el("td", { class: "num", title: clock(item.newest) }, ago(item.newest)),
+      el("td", {}, el("button", { type: "button", class: "link", "data-key": "reason " + item.code + " " + item.class, onclick: () => group(item) },
+        inputs.code.value === item.code && inputs.class.value === item.class ? "Show all" : "Show these"))),
+  });
+  function group(item) {
+    const shown = inputs.code.value === item.code && inputs.class.value === item.class;
+    inputs.code.value = shown ? "" : item.code;
+    inputs.class.value = shown ? "" : item.class;
+    reasons.seen = "";
+    again();
+    reasons.load();
+  }
   const resolve = (kind, id) => choice.run(actions.find((a) => a.kind === kind), [id]);
 
   // The payload goes to and fro as text: what a browser reads as JSON loses digits of large numbers. What nobody changed
@@ -161,14 +182,16 @@ export function dead(given) {
         state = name;
         for (const b of tabs.children) b.setAttribute("aria-pressed", String(b === event.currentTarget));
         again();
+        reasons.load();
       },
     }, text)));
   return {
     title: "Dead letters",
     node: el("div", { class: "page" }, outcome.node, el("section", { class: "card" },
       el("header", {}, el("h1", {}, "Dead letters"), tabs),
+      el("div", { class: "reasons" }, reasons.node),
       filters(fields.map(([name]) => inputs[name]), usual), choice.node, list.node), detail),
-    enter: () => list.start(),
-    leave: () => list.stop(),
+    enter: () => { reasons.start(); list.start(); },
+    leave: () => { reasons.stop(); list.stop(); },
   };
 }

@@ -23,7 +23,7 @@ func (w *writer) relayOf(ctx context.Context) {
 		return
 	}
 	defer st.Close()
-	_, err = st.Outbox(ctx)
+	table, err := st.Outbox(ctx)
 	var several interface{ Unwrap() []error }
 	switch {
 	case err == nil, errors.Is(err, store.ErrNoOutbox):
@@ -50,8 +50,11 @@ func (w *writer) relayOf(ctx context.Context) {
 	}
 	w.page.set("outbox.after_publish", w.cfg.Outbox.AfterPublish, comments...)
 	if slices.ContainsFunc(plan.Proposed, func(l install.Line) bool { return l.Key == "outbox.published_when" }) {
-		w.page.remember("decide outbox.published_when: without it the first start publishes all rows of %s",
-			w.cfg.Outbox.Table)
+		which := "all rows of %s"
+		if table.HasPublishedAt {
+			which = "each row of %s whose published_at is NULL, whatever else its columns say"
+		}
+		w.page.remember("decide outbox.published_when: without it the first start publishes "+which, w.cfg.Outbox.Table)
 	}
 }
 

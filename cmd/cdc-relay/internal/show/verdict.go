@@ -24,11 +24,16 @@ func Verdict(a *cli.App, v *audit.Verdict) {
 	count("rows", v.Rows, "", "")
 	count("expected", v.Expected, "", "")
 	count("records", v.Records, "", "")
-	count("missing", v.Missing, cli.Red,
-		fmt.Sprintf("%d of them not published yet, by the relay's own tables; %d lost by the topics", v.Pending, v.Lost))
+	missing := fmt.Sprintf("%d of them not published yet, by the relay's own tables; %d lost by the topics", v.Pending,
+		v.Lost)
 	if v.Repaired != nil {
+		count("were missing", v.Missing, "", "before the repair; "+missing)
 		count("repaired", int(*v.Repaired), cli.Green, "published once more, with the header x-outbox-replay")
-	} else if v.Lost > 0 {
+		count("still missing", int(v.Left()), cli.Red, "")
+	} else {
+		count("missing", v.Missing, cli.Red, missing)
+	}
+	if v.Repaired == nil && v.Lost > 0 {
 		cli.Fprintln(a.Out, "               --repair publishes lost events again")
 	}
 	count("different", v.Different, cli.Red, "value, key or topic")
