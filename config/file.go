@@ -219,8 +219,22 @@ func (f *file) text(n ast.Node) (string, bool) {
 		return n.GetToken().Value, true
 	case *ast.MergeKeyNode:
 		return "<<", true
+	case *ast.MappingValueNode:
+		return f.joined(n)
 	}
 	return "", false
+}
+
+// joined is host:port in a list within { }, which the parser takes for a key and its value. In YAML a colon without a
+// space behind it is a part of the text.
+func (f *file) joined(n *ast.MappingValueNode) (string, bool) {
+	key, isKey := f.text(n.Key)
+	value, isValue := f.text(n.Value)
+	if !isKey || !isValue || n.Start == nil {
+		return "", false
+	}
+	colon, behind := n.Start.Position, n.Value.GetToken().Position
+	return key + ":" + value, colon.Line == behind.Line && colon.Column+1 == behind.Column
 }
 
 // describe names the shape of a node that is not what was wanted, without its content.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -283,5 +284,24 @@ func TestForeignSectionsAreRefusedInAFile(t *testing.T) {
 	in.Foreign = []string{"http"}
 	if _, err = Load(in); err == nil || !strings.Contains(err.Error(), "http (a.yaml:2): set for one relay of several") {
 		t.Errorf("got %v, want that line 2 sets http", err)
+	}
+}
+
+// Breaks it catches: addresses in YAML's flow style that are taken for keys and values; those that are keys and values
+// taken for addresses.
+func TestFlowStyleIsRead(t *testing.T) {
+	for text, want := range map[string][]string{
+		"kafka: {brokers: [localhost:9092]}":               {"localhost:9092"},
+		"kafka: {brokers: [a:9092, b:9093], client_id: x}": {"a:9092", "b:9093"},
+		`{kafka: {brokers: ["a:9092", 10.0.0.1:9092]}}`:    {"a:9092", "10.0.0.1:9092"},
+		"kafka: {brokers: a:9092}":                         {"a:9092"},
+		"kafka:\n  brokers: [a:9092]":                      {"a:9092"},
+		"kafka: {brokers: [{a: 9092}]}":                    nil,
+		"kafka: {brokers: [a: 9092]}":                      nil,
+	} {
+		c, err := Load(Input{File: "f.yaml", Text: []byte(text)})
+		if (err == nil) != (want != nil) || err == nil && !slices.Equal(c.Kafka.Brokers, want) {
+			t.Errorf("%s: got %q, %v; want %q", text, c.Kafka.Brokers, err, want)
+		}
 	}
 }

@@ -91,6 +91,11 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 			want:   []string{"warn  HOT: ", "spoils", "DROP INDEX CONCURRENTLY public.spoils"},
 		},
 		{
+			name: "index that spoils HOT for mark_set", args: []string{"--set", "outbox.mark_set=event_type = 'sent'"},
+			breakIt: `CREATE INDEX states ON outbox_events (event_type)`, repair: `DROP INDEX states`,
+			want: []string{"warn  HOT: ", "because public.states mentions a column of outbox.mark_set"},
+		},
+		{
 			name:    "other forms of dates",
 			breakIt: `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET datestyle = "SQL, DMY"', current_database()); END $$`,
 			repair:  `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I RESET datestyle', current_database()); END $$`,
