@@ -219,8 +219,10 @@ func (f *file) text(n ast.Node) (string, bool) {
 		return n.GetToken().Value, true
 	case *ast.MergeKeyNode:
 		return "<<", true
-	case *ast.MappingValueNode:
-		return f.joined(n)
+	case *ast.MappingNode:
+		if !n.IsFlowStyle && len(n.Values) == 1 {
+			return f.joined(n.Values[0])
+		}
 	}
 	return "", false
 }
