@@ -45,8 +45,12 @@ help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## build bin/cdc-relay, a static binary, and beside it bin/cdc-relay-demo, which cdc-relay demo runs
-	CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -o bin/ ./cmd/cdc-relay ./cmd/cdc-relay-demo
+build: ## build bin/cdc-relay, a static binary
+	CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -o bin/ ./cmd/cdc-relay
+
+.PHONY: build-demo
+build-demo: ## build bin/cdc-relay-demo, which cdc-relay demo runs
+	CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -o bin/ ./cmd/cdc-relay-demo
 
 .PHONY: demo
 demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for scripts
