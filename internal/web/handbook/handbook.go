@@ -6,6 +6,8 @@
 package handbook
 
 import (
+	"bytes"
+	"compress/gzip"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -33,11 +35,17 @@ const (
 //go:embed handbook.css
 var style []byte
 
+//go:embed icon.svg
+var icon []byte
+
 // Register serves /docs and what is below it.
 func Register(mux *http.ServeMux) {
 	mux.Handle("GET /docs", http.RedirectHandler("/docs/", http.StatusMovedPermanently))
-	mux.HandleFunc("GET /docs/handbook.css", func(w http.ResponseWriter, _ *http.Request) {
-		send(w, "text/css; charset=utf-8", style)
+	mux.HandleFunc("GET /docs/handbook.css", func(w http.ResponseWriter, req *http.Request) {
+		send(w, req, "text/css; charset=utf-8", style)
+	})
+	mux.HandleFunc("GET /docs/icon.svg", func(w http.ResponseWriter, req *http.Request) {
+		send(w, req, "image/svg+xml", icon)
 	})
 	mux.HandleFunc("GET /docs/{page...}", func(w http.ResponseWriter, req *http.Request) {
 		name := req.PathValue("page")
@@ -48,7 +56,7 @@ func Register(mux *http.ServeMux) {
 			http.Redirect(w, req, "/docs/"+inside, http.StatusMovedPermanently)
 			return
 		}
-		serve(w, name)
+		serve(w, req, name)
 	})
 }
 
@@ -56,10 +64,10 @@ func Register(mux *http.ServeMux) {
 var files = map[string]string{".png": "image/png", ".yaml": "application/yaml"} // RFC 9512
 
 // serve answers with a picture or the description of the API, or with the page of that name.
-func serve(w http.ResponseWriter, name string) {
+func serve(w http.ResponseWriter, req *http.Request, name string) {
 	if kind := files[path.Ext(name)]; kind != "" {
 		if file, err := docs.Files.ReadFile(name); err == nil {
-			send(w, kind, file)
+			send(w, req, kind, file)
 			return
 		}
 	}
@@ -74,15 +82,36 @@ func serve(w http.ResponseWriter, name string) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	send(w, "text/html; charset=utf-8", text)
+	send(w, req, "text/html; charset=utf-8", text)
 }
 
-func send(w http.ResponseWriter, kind string, body []byte) {
+// zipped holds what was compressed, by its address: anyone who reaches the listener may request it, again and again.
+var zipped sync.Map
+
+func send(w http.ResponseWriter, req *http.Request, kind string, body []byte) {
 	header := w.Header()
 	header.Set("Content-Security-Policy", policy)
 	header.Set("Cache-Control", "no-cache")
 	header.Set("Content-Type", kind)
+	header.Set("Vary", "Accept-Encoding")
+	if kind != "image/png" && strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
+		header.Set("Content-Encoding", "gzip")
+		body = compressed(req.URL.Path, body)
+	}
 	_, _ = w.Write(body) // the client is gone: no one to tell
+}
+
+// compressed is the body as gzip. What is at a path is always the same, and there are as many as docs has.
+func compressed(path string, body []byte) []byte {
+	if made, found := zipped.Load(path); found {
+		return made.([]byte)
+	}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(body) // a buffer takes everything
+	_ = z.Close()
+	zipped.Store(path, b.Bytes())
+	return b.Bytes()
 }
 
 // frame surrounds every page. The names in it are filled in by [rendered.frame].
@@ -93,6 +122,7 @@ const frame = `<!doctype html>
   <meta name="viewport" content="width=device-width, initial-scale=1">
   <meta name="color-scheme" content="light dark">
   <title>{{title}} · cdc-relay</title>
+  <link rel="icon" href="/docs/icon.svg" type="image/svg+xml">
   <link rel="stylesheet" href="/docs/handbook.css">
 </head>
 <body>
@@ -122,10 +152,37 @@ func page(name string) ([]byte, error) {
 
 func rendering(name string) ([]byte, error) {
 	source, err := docs.Files.ReadFile(name + ".md")
+	folder := path.Dir(name)
+	if errors.Is(err, fs.ErrNotExist) && name != "." {
+		folder = name
+		source, err = contents(name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the page %s: %w", name, err)
 	}
-	return []byte(render(source, path.Dir(name)).frame()), nil
+	return []byte(render(source, folder).frame()), nil
+}
+
+// contents is the page of a folder: its README, or a list of its pages.
+func contents(folder string) ([]byte, error) {
+	if source, err := docs.Files.ReadFile(path.Join(folder, index+".md")); err == nil {
+		return source, nil
+	}
+	pages, err := fs.Glob(docs.Files, path.Join(folder, "*.md"))
+	if err != nil || len(pages) == 0 {
+		return nil, fs.ErrNotExist
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "# %s\n\n", strings.ToUpper(folder[:1])+folder[1:])
+	for _, name := range pages {
+		source, err := docs.Files.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		title, _, _ := strings.Cut(strings.TrimPrefix(string(source), "# "), "\n")
+		fmt.Fprintf(&b, "- [%s](%s)\n", title, path.Base(name))
+	}
+	return []byte(b.String()), nil
 }
 
 // frame is the whole page. What comes from a page's words is escaped, but for its body, which the renderer has escaped.

@@ -1,6 +1,8 @@
 package handbook
 
 import (
+	"compress/gzip"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
@@ -32,7 +34,7 @@ func TestEveryPageIsServedAndItsLinksLeadSomewhere(t *testing.T) {
 	ids := map[string]map[string]bool{} // by address
 	bodies := map[string]string{}
 	err := fs.WalkDir(docs.Files, ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+		if err != nil || entry.IsDir() && (name == "." || !isFolder(name)) {
 			return err
 		}
 		address := "/docs/" + strings.TrimSuffix(name, ".md")
@@ -74,7 +76,7 @@ func TestEveryPageIsServedAndItsLinksLeadSomewhere(t *testing.T) {
 			}
 			_, known := bodies[to]
 			switch {
-			case strings.HasPrefix(to, "https://"), to == "/", to == "/docs/handbook.css":
+			case strings.HasPrefix(to, "https://"), to == "/", to == "/docs/handbook.css", to == "/docs/icon.svg":
 			case !known:
 				t.Errorf("%s links to %s, which is not served", address, m[1])
 			case anchor != "" && !ids[to][anchor]:
@@ -94,7 +96,7 @@ func TestPagesBringNoCodeAlong(t *testing.T) {
 			t.Errorf("got %s, want no %s in it", got, forbidden)
 		}
 	}
-	for _, target := range []string{"/docs/nothing", "/docs/../go", "/docs/docs.go", "/docs/runbooks", "/docs/images/",
+	for _, target := range []string{"/docs/nothing", "/docs/../go", "/docs/docs.go", "/docs/images/",
 		"/docs//etc/passwd", "/docs/%2e%2e/go", "/docs/x.png"} {
 		if w := ask(t, target); w.Code == http.StatusOK || w.Code >= http.StatusInternalServerError {
 			t.Errorf("%s: got %d, want no page", target, w.Code)
@@ -146,6 +148,36 @@ func TestLinksLeadToPagesPicturesAndTheRepository(t *testing.T) {
 	} {
 		if got := target(row.link, row.folder); got != row.want {
 			t.Errorf("%s in %s: got %s, want %s", row.link, row.folder, got, row.want)
+		}
+	}
+}
+
+// Breaks it catches: a folder without a page, an icon that is not there, a page that is compressed for those who do not
+// read that, or into something else.
+func TestFoldersIconAndCompressedPagesAreServed(t *testing.T) {
+	if w := ask(t, "/docs/runbooks"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `href="/docs/runbooks/column"`) {
+		t.Errorf("/docs/runbooks: got %d %s, want a list of runbooks", w.Code, w.Body)
+	}
+	if w := ask(t, "/docs/"); !strings.Contains(w.Body.String(), `href="/docs/runbooks"`) {
+		t.Error("the contents do not lead to /docs/runbooks")
+	}
+	if w := ask(t, "/docs/icon.svg"); w.Code != http.StatusOK || w.Header().Get("Content-Type") != "image/svg+xml" {
+		t.Errorf("/docs/icon.svg: got %d, %v", w.Code, w.Header())
+	}
+	plain := ask(t, "/docs/alerts").Body.String()
+	mux := http.NewServeMux()
+	Register(mux)
+	for range 2 { // the second one is remembered
+		w := httptest.NewRecorder()
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/docs/alerts", nil)
+		req.Header.Set("Accept-Encoding", "gzip, br")
+		mux.ServeHTTP(w, req)
+		z, err := gzip.NewReader(w.Body)
+		if err != nil || w.Header().Get("Content-Encoding") != "gzip" {
+			t.Fatalf("compressed: %v, headers %v", err, w.Header())
+		}
+		if text, err := io.ReadAll(z); err != nil || string(text) != plain {
+			t.Errorf("compressed: got another page, %v", err)
 		}
 	}
 }

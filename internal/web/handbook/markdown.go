@@ -2,6 +2,7 @@ package handbook
 
 import (
 	"bytes"
+	"io/fs"
 	"net/url"
 	"path"
 	"strconv"
@@ -13,6 +14,8 @@ import (
 	"github.com/yuin/goldmark/extension"
 	"github.com/yuin/goldmark/parser"
 	"github.com/yuin/goldmark/text"
+
+	"github.com/cdc-relay/cdc-relay/docs"
 )
 
 // leastSections is from how many sections on a page begins with a list of them.
@@ -84,10 +87,18 @@ func target(link, folder string) string {
 		u.Path = "/docs/" + inside
 	case is && path.Ext(inside) == ".md" && path.Dir(inside) != "lab": // docs/lab is not embedded
 		u.Path = "/docs/" + strings.TrimSuffix(inside, ".md")
+	case is && isFolder(inside):
+		u.Path = "/docs/" + inside
 	default:
 		return repository + to
 	}
 	return u.String()
+}
+
+// isFolder reports whether a folder of pages has the name.
+func isFolder(name string) bool {
+	pages, err := fs.Glob(docs.Files, path.Join(name, "*.md"))
+	return err == nil && len(pages) > 0 && path.Ext(name) == ""
 }
 
 // plain is a heading without its marks.
