@@ -164,3 +164,41 @@ func digestOf(t testing.TB, dir, ending string) string {
 	}
 	return hex.EncodeToString(digest.Sum(nil))[:12]
 }
+
+// PythonPackages is the search path for what packages/python builds, installed from its wheels, and the peers beside it.
+// It is built at the first call on a machine for these sources.
+func PythonPackages(t testing.TB) (path string) {
+	t.Helper()
+	needsServers(t)
+	python := Program(t, "python3", "python3")
+	sources := filepath.Join(moduleDir(), "packages", "python")
+	install := []string{"-m", "pip", "install", "-q", "--no-input", "--disable-pip-version-check", "--target"}
+	peers, err := cached("packages-python-"+digestOf(t, sources, ".txt"), func(_, fetched string) error {
+		return runIn(t.Context(), sources, python, append(install, fetched, "-r", "requirements.txt")...)
+	})
+	if err != nil {
+		missing(t, "what packages/python/requirements.txt names", err)
+	}
+	built, err := cached("packages-python-"+digestOf(t, sources, ""), func(aside, fetched string) error {
+		copied := filepath.Join(aside, "sources")
+		if err := copySources(sources, copied, ""); err != nil {
+			return err
+		}
+		// The wheels are kept beside what was installed from them.
+		wheels := filepath.Join(fetched, "wheels")
+		err := runIn(t.Context(), copied, "env", "PYTHONPATH="+peers, python, "-m", "pip", "wheel", "-q", "--no-deps",
+			"--no-build-isolation", "--disable-pip-version-check", "-w", wheels, "./emit", "./inbox")
+		if err != nil {
+			return err
+		}
+		files, err := filepath.Glob(filepath.Join(wheels, "*.whl"))
+		if err != nil || len(files) != 2 {
+			return fmt.Errorf("pip made %d wheels, want 2: %w", len(files), err)
+		}
+		return runIn(t.Context(), copied, python, append(append(install, fetched, "--no-deps"), files...)...)
+	})
+	if err != nil {
+		t.Fatalf("build packages/python: %v", err)
+	}
+	return built + ":" + peers
+}

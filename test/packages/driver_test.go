@@ -19,6 +19,11 @@ func TestMain(m *testing.M) { harness.Main(m) }
 
 // languages are the packages, each with the command of its driver.
 var languages = map[string]func(*testing.T) []string{
+	"Python": func(t *testing.T) []string {
+		t.Helper()
+		path := harness.PythonPackages(t)
+		return []string{"env", "PYTHONPATH=" + path, harness.Program(t, "python3", "python3"), root("python/driver/driver.py")}
+	},
 	"TypeScript": func(t *testing.T) []string {
 		t.Helper()
 		dir := harness.NodePackages(t)

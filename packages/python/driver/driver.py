@@ -1,0 +1,255 @@
+"""The contract's driver: commands as lines of JSON on standard input, one answer each on standard output.
+
+The judge is test/packages in the product's Go tests; packages/contract/README.md lists the commands.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+import psycopg
+from psycopg_pool import ConnectionPool
+
+import cdc_relay_emit
+import cdc_relay_inbox
+from cdc_relay_emit import Event
+from cdc_relay_inbox import Inbox, Message, Outage, Permanent, Retry, RetryAfter
+
+URL = os.environ["DATABASE_URL"]
+logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+pool = inbox = runner = running = None
+
+
+def fail(error):
+    def raising(event, conn):
+        raise error
+    return raising
+
+
+def swallow(sql):
+    def swallowing(event, conn):
+        try:
+            conn.execute(sql)
+        except Exception:
+            pass
+    return swallowing
+
+
+def run(sql):
+    return lambda event, conn: conn.execute(sql)
+
+
+# Ways to fail, by the name that a payload has in its field fails.
+FAILURES = {
+    "error": fail(ValueError("no such customer")),
+    "no error": fail(SystemExit("no such customer")),
+    "permanent": fail(Permanent("never")),
+    "outage": fail(Outage("the bank is away")),
+    "later": fail(RetryAfter(0.03, "come back")),
+    "like a lost connection": fail(psycopg.OperationalError("server closed the connection unexpectedly")),
+    "cancelled": fail(asyncio.CancelledError()),
+    "swallowed": swallow("SELECT 1 / 0"),
+    "unique": run("INSERT INTO once VALUES (1), (1)"),
+    "rollback": lambda event, conn: conn.rollback(),
+    "commit": run("INSERT INTO scratch VALUES (1); COMMIT"),
+    "rollback swallowed": swallow("ROLLBACK"),
+    "slow": lambda event, conn: time.sleep(60),
+    "slow statement": run("SELECT pg_sleep(60)"),
+    "ends its session": run("SELECT pg_terminate_backend(pg_backend_pid())"),
+    "setting": run("SET lock_timeout = '1ms'; SET search_path = nowhere, public"),
+    "death": lambda event, conn: os.kill(os.getpid(), signal.SIGKILL),
+}
+
+
+def effect(event, conn):
+    payload = event.payload or {}
+    conn.execute("INSERT INTO effect (id, key, n, attempt, length) VALUES (%s, %s, %s, %s, %s)",
+                 (event.id, event.key, payload.get("n"), event.attempt, len(json.dumps(event.payload))))
+    if "fails" not in payload or event.attempt > payload.get("until", event.attempt) or event.replay:
+        return
+    if not conn.execute("SELECT FROM fixed").fetchall():
+        FAILURES[payload["fails"]](event, conn)
+
+
+def an_event(fields):
+    payload = fields.get("payload")
+    if isinstance(payload, dict) and isinstance(payload.get("bytes"), str):
+        payload = payload["bytes"].encode()
+    return Event(id=fields.get("id"), aggregate_type=fields["aggregateType"], aggregate_id=fields["aggregateId"],
+                 type=fields["type"], payload=payload, headers=fields.get("headers"), lock=fields.get("lock", False))
+
+
+@contextmanager
+def with_psycopg():
+    with psycopg.connect(URL) as conn:
+        yield lambda event: cdc_relay_emit.emit(conn, event), conn.execute
+
+
+@contextmanager
+def with_sqlalchemy():
+    from sqlalchemy import create_engine, text
+    from sqlalchemy.orm import Session
+
+    from cdc_relay_emit.sqlalchemy import emit
+    engine = create_engine(URL.replace("postgres://", "postgresql+psycopg://"))
+    try:
+        with Session(engine) as session, session.begin():
+            yield lambda event: emit(session, event), lambda sql: session.execute(text(sql))
+    finally:
+        engine.dispose()
+
+
+@contextmanager
+def with_django():
+    from django.conf import settings
+    from django.db import connection, transaction
+
+    from cdc_relay_emit.django import emit
+    if not settings.configured:
+        at = psycopg.conninfo.conninfo_to_dict(URL)
+        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", "NAME": at["dbname"],
+                                                  "USER": at["user"], "HOST": at["host"], "PORT": at["port"]}})
+
+    def execute(sql):
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+
+    with transaction.atomic():
+        yield emit, execute
+
+
+@contextmanager
+def with_asyncio():
+    loop = asyncio.new_event_loop()
+    conn = loop.run_until_complete(psycopg.AsyncConnection.connect(URL))
+    try:
+        yield (lambda event: loop.run_until_complete(cdc_relay_emit.emit_async(conn, event)),
+               lambda sql: loop.run_until_complete(conn.execute(sql)))
+        loop.run_until_complete(conn.commit())
+    finally:
+        loop.run_until_complete(conn.close())
+        loop.close()
+
+
+EMITTERS = {"psycopg": with_psycopg, "asyncio": with_asyncio, "sqlalchemy": with_sqlalchemy, "django": with_django}
+
+
+def op_open(options=None, dieAt=0, **_):
+    global pool, inbox
+    options = dict(options or {})
+    if pool:
+        pool.close()
+    if dieAt:
+        die_before(dieAt)
+    pool = ConnectionPool(URL, min_size=1, max_size=6, open=True, reconnect_timeout=30)
+    names = {"attempts": "attempts", "initialMs": "initial", "maxMs": "longest"}
+    retry = {"attempts": 3, "initialMs": 20, "maxMs": 100, **options.pop("retry", {})}
+    retry = {names[name]: value / (1000 if name.endswith("Ms") else 1) for name, value in retry.items()}
+    if "handlerTimeoutMs" in options:
+        options["handler_timeout"] = options.pop("handlerTimeoutMs") / 1000
+    inbox = Inbox(pool, "billing", retry=Retry(**retry), **options)
+    inbox.on("Effect", effect)
+    return {"emitters": list(EMITTERS)}
+
+
+def op_emit(steps, fails=None, **more):
+    ids = []
+    try:
+        with EMITTERS[more.get("with", "psycopg")]() as (emit, sql):
+            for step in steps:
+                if step.get("sql"):
+                    sql(step["sql"])
+                else:
+                    ids.append(emit(an_event(step["event"])))
+            if fails:
+                raise RuntimeError(fails)
+    except Exception as error:
+        return {"error": str(error)}
+    return {"count": len(ids), "distinct": len(set(ids))}
+
+
+def op_handle(message, **_):
+    m = message
+    headers = {"event_type": "Effect", **({"id": m["id"]} if "id" in m else {}), **m.get("headers", {})}
+    if "hex" in m:
+        value = bytes.fromhex(m["hex"])
+    elif m.get("size"):
+        value = json.dumps({"n": m["size"], "fill": "x" * m["size"]}).encode()
+    else:
+        value = json.dumps(m["value"]).encode() if m.get("value") is not None else None
+    key = None if m.get("key") is None else m["key"].encode()
+    message = Message(m["topic"], m["partition"], m["offset"], key, value,
+                      {name: value for name, value in headers.items() if value is not None})
+    return {"outcome": inbox.handle(message, m.get("careful", False))}
+
+
+def op_retry(until="quiet", **_):
+    outcomes = []
+    while True:
+        outcome = inbox.retry_due()
+        if outcome:
+            outcomes.append(outcome)
+        elif until == "quiet" and waiting():
+            time.sleep(0.005)
+        else:
+            return {"outcomes": " ".join(outcomes)}
+
+
+def op_run(brokers, topics, workers, **_):
+    from cdc_relay_inbox.kafka import Runner
+    global runner, running
+    runner = Runner(inbox, topics, {"bootstrap.servers": ",".join(brokers), "session.timeout.ms": 6000,
+                                    "heartbeat.interval.ms": 500}, workers=workers)
+    running = threading.Thread(target=runner.run)
+    running.start()
+    return {}
+
+
+def op_stop(**_):
+    if runner:
+        runner.stop()
+        running.join()
+    pool.close()
+    return {}
+
+
+def waiting():
+    with pool.connection() as conn:
+        return conn.execute("SELECT FROM inbox_parked LIMIT 1").fetchall() != []
+
+
+def die_before(n):
+    """End the process before the nth statement to a server."""
+    left = [n]
+    execute, enter, leave = psycopg.Cursor.execute, psycopg.Transaction.__enter__, psycopg.Transaction.__exit__
+
+    def counting(method):
+        def counted(*args, **kwargs):
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return method(*args, **kwargs)
+        return counted
+
+    psycopg.Cursor.execute = counting(execute)
+    psycopg.Transaction.__enter__ = counting(enter)
+    psycopg.Transaction.__exit__ = counting(leave)
+
+
+OPS = {name[3:]: op for name, op in globals().items() if name.startswith("op_")}
+
+for line in sys.stdin:
+    command = json.loads(line)
+    try:
+        answer = OPS[command.pop("op")](**command)
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps(answer), flush=True)
+os._exit(0)
