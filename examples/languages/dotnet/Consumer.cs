@@ -1,4 +1,5 @@
 // No test runs this one: where the project is built there is no .NET. It is the Java consumer, line by line, with Npgsql.
+using System.Data;
 using System.Text;
 using Npgsql;
 using NpgsqlTypes;
@@ -14,11 +15,9 @@ static class Consumer
 
     record Message(string Id, string Topic, int Partition, long Offset, string Key, string Payload);
 
-    class Refused(string why) : Exception(why);
-
     static async Task Effect(NpgsqlConnection c, NpgsqlTransaction tx, string key, string payload)
     {
-        if (payload.Contains("\"fails\"")) throw new Refused("no such customer");
+        if (payload.Contains("\"fails\"")) throw new InvalidOperationException("no such customer");
         await using var s = new NpgsqlCommand(
             "INSERT INTO invoice (customer, seq) VALUES ($1, ($2::jsonb ->> 'seq')::int)", c, tx)
         {
@@ -44,9 +43,9 @@ static class Consumer
             var state = (string)(await claim.ExecuteScalarAsync())!;
             if (state == "new") await Effect(c, tx, m.Key, m.Payload);
             if (state == "behind") await Park(c, tx, m, "", null); // no time: it waits for the one before it
-            await tx.CommitAsync();
+            await Commit(c, tx);
         }
-        catch (Refused e) // what the database is to blame for goes up: the message comes again
+        catch (Exception e) when (c.State == ConnectionState.Open) // the event's fault; without a session it comes again
         {
             await using var tx = await c.BeginTransactionAsync(); // the first one was rolled back when it was disposed of
             await Park(c, tx, m, e.Message, 0.05);
@@ -72,7 +71,7 @@ static class Consumer
         await s.ExecuteNonQueryAsync();
     }
 
-    /// <summary>Tries a parked event whose time has come, and says whether there was one.</summary>
+    /// <summary>Tries a parked event whose time has come, and returns whether there was one.</summary>
     static async Task<bool> Retry(NpgsqlConnection c)
     {
         string id = "", key, payload;
@@ -94,9 +93,9 @@ static class Consumer
             await using var done = new NpgsqlCommand("SELECT inbox_done($1, $2)", c, tx)
                 { Parameters = { new() { Value = Name }, new() { Value = id } } };
             await done.ExecuteScalarAsync();
-            await tx.CommitAsync();
+            await Commit(c, tx);
         }
-        catch (Refused e)
+        catch (Exception e) when (c.State == ConnectionState.Open && id != "")
         {
             await using var failed = new NpgsqlCommand(
                 "SELECT inbox_failed($1, $2, $3, now() + $4 * interval '1 second')", c)
@@ -113,6 +112,14 @@ static class Consumer
             await failed.ExecuteScalarAsync();
         }
         return true;
+    }
+
+    /// <summary>Commits. The query fails if a statement failed and the handler went on: Postgres would roll back.</summary>
+    static async Task Commit(NpgsqlConnection c, NpgsqlTransaction tx)
+    {
+        await using var s = new NpgsqlCommand("SELECT 1", c, tx);
+        await s.ExecuteScalarAsync();
+        await tx.CommitAsync();
     }
 
     static async Task<bool> Waits(NpgsqlConnection c)

@@ -15,12 +15,8 @@ class Consumer {
 
     record Message(String id, String topic, int partition, long offset, String key, String payload) {}
 
-    static class Refused extends Exception {
-        Refused(String why) { super(why); }
-    }
-
-    static void effect(Connection c, String key, String payload) throws SQLException, Refused {
-        if (payload.contains("\"fails\"")) throw new Refused("no such customer");
+    static void effect(Connection c, String key, String payload) throws Exception {
+        if (payload.contains("\"fails\"")) throw new IllegalStateException("no such customer");
         try (var s = c.prepareStatement("INSERT INTO invoice (customer, seq) VALUES (?, (?::jsonb ->> 'seq')::int)")) {
             s.setString(1, key);
             s.setString(2, payload);
@@ -45,9 +41,9 @@ class Consumer {
             if (state.equals("new")) effect(c, m.key, m.payload);
             if (state.equals("behind")) park(c, m, "", null); // no time: it waits for the one before it
             c.commit();
-        } catch (Refused e) { // what the database is to blame for goes up: the message comes again
+        } catch (Exception e) { // the event's fault, whatever it is; without a session the rollback fails, and it comes again
             c.rollback();
-            park(c, m, e.getMessage(), 0.05);
+            park(c, m, String.valueOf(e.getMessage()), 0.05);
             c.commit();
         }
     }
@@ -68,7 +64,7 @@ class Consumer {
         }
     }
 
-    /** Tries a parked event whose time has come, and says whether there was one. */
+    /** Tries a parked event whose time has come, and returns whether there was one. */
     static boolean retry(Connection c) throws SQLException {
         String id, key, payload;
         int attempts;
@@ -91,18 +87,19 @@ class Consumer {
                 s.setString(2, id);
                 s.execute();
             }
-        } catch (Refused e) {
+            c.commit(); // fails if a statement failed and the handler went on
+        } catch (Exception e) {
             c.rollback();
             var sql = "SELECT inbox_failed(?, ?, ?, now() + ?::float8 * interval '1 second')";
             try (var s = c.prepareStatement(sql)) {
                 s.setString(1, NAME);
                 s.setString(2, id);
-                s.setString(3, e.getMessage());
+                s.setString(3, String.valueOf(e.getMessage()));
                 s.setObject(4, attempts + 1 < MAX_ATTEMPTS ? 0.05 : null, java.sql.Types.DOUBLE); // null: a dead letter
                 s.execute();
             }
+            c.commit();
         }
-        c.commit();
         return true;
     }
 

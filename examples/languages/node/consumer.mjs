@@ -8,20 +8,20 @@ const name = 'billing'
 const maxAttempts = 5
 
 async function effect(client, key, payload) {
-  if (payload.fails) throw Object.assign(new Error('no such customer'), { ours: true })
+  if (payload.fails) throw new Error('no such customer')
   await client.query('INSERT INTO invoice (customer, seq) VALUES ($1, $2)', [key, payload.seq])
 }
 
-// within runs a transaction. What the database is to blame for goes up: the message comes again.
+// within runs a transaction. Whatever fails is the event's fault, unless the session is lost: then it comes again.
 async function within(client, work, failed) {
   try {
     await client.query('BEGIN')
     const result = await work()
-    await client.query('COMMIT')
+    const { command } = await client.query('COMMIT')
+    if (command !== 'COMMIT') throw new Error('a statement failed and the handler went on, so Postgres rolled back')
     return result
   } catch (error) {
-    await client.query('ROLLBACK')
-    if (!error.ours) throw error
+    await client.query('ROLLBACK') // fails without a session
     await failed(error)
     return true
   }
@@ -42,7 +42,7 @@ async function handle(client, m) {
   }, error => park(error.message, 0.05))
 }
 
-// retry tries a parked event whose time has come, and says whether there was one.
+// retry tries a parked event whose time has come, and returns whether there was one.
 async function retry(client) {
   let due
   return within(client, async () => {
@@ -52,8 +52,11 @@ async function retry(client) {
     await effect(client, due.key.toString(), JSON.parse(due.value))
     await client.query('SELECT inbox_done($1, $2)', [name, due.id])
     return true
-  }, error => client.query(`SELECT inbox_failed($1, $2, $3, now() + $4::float8 * interval '1 second')`,
-    [name, due.id, error.message, due.attempts + 1 < maxAttempts ? 0.05 : null])) // null: a dead letter
+  }, error => {
+    if (!due) throw error
+    return client.query(`SELECT inbox_failed($1, $2, $3, now() + $4::float8 * interval '1 second')`,
+      [name, due.id, error.message, due.attempts + 1 < maxAttempts ? 0.05 : null]) // null: a dead letter
+  })
 }
 
 const client = new pg.Client({ connectionString: process.env.DATABASE_URL })

@@ -7,6 +7,7 @@ import sys
 import time
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 NAME = "billing"
 MAX_ATTEMPTS = 5
@@ -16,6 +17,13 @@ def effect(connection, key, payload):
     if payload.get("fails"):
         raise ValueError("no such customer")
     connection.execute("INSERT INTO invoice (customer, seq) VALUES (%s, %s)", (key, payload["seq"]))
+
+
+def within(connection, key, payload):
+    """Has the effect, and looks at the transaction: Postgres rolls back one in which a statement failed, without an error."""
+    effect(connection, key, payload)
+    if connection.info.transaction_status == TransactionStatus.INERROR:
+        raise RuntimeError("a statement failed and the handler went on")
 
 
 def handle(connection, m):
@@ -28,25 +36,30 @@ def handle(connection, m):
         with connection.transaction():
             state = connection.execute("SELECT inbox_claim(%s, %s, %s, %s, %s)", (NAME, m["id"], *at)).fetchone()[0]
             if state == "new":
-                effect(connection, m["key"], m["payload"])
+                within(connection, m["key"], m["payload"])
             elif state == "behind":  # an earlier one of its key is parked; no time: it waits for that one
                 connection.execute(park, (*stored, "", None))
-    except ValueError as error:  # what the database is to blame for goes up: the message comes again
+    except Exception as error:  # the event's fault, whatever it is, unless the session is lost: then it comes again
+        if connection.closed:
+            raise
         with connection.transaction():
             connection.execute(park, (*stored, str(error), 0.05))
 
 
 def retry(connection):
-    """Tries a parked event whose time has come, and says whether there was one."""
+    """Tries a parked event whose time has come, and returns whether there was one."""
+    due = None
     try:
         with connection.transaction():
             due = connection.execute(
                 "SELECT id, key, value, attempts FROM inbox_take(%s)", (NAME,)).fetchone()
             if due is None:
                 return False
-            effect(connection, due[1].decode(), json.loads(due[2]))
+            within(connection, due[1].decode(), json.loads(due[2]))
             connection.execute("SELECT inbox_done(%s, %s)", (NAME, due[0]))
-    except ValueError as error:
+    except Exception as error:
+        if connection.closed or due is None:
+            raise
         again = 0.05 if due[3] + 1 < MAX_ATTEMPTS else None  # None: a dead letter
         with connection.transaction():
             connection.execute("SELECT inbox_failed(%s, %s, %s, now() + %s * interval '1 second')",
