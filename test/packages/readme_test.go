@@ -1,0 +1,150 @@
+package packages
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// page is a README whose five minutes a test does as a user would.
+type page struct {
+	file   string
+	fence  string // of its programs, whose first line is a comment with their name
+	run    string // what runs a program
+	place  string
+	handle string
+	// prepare returns what the line that installs becomes, with the packages as they are built here.
+	prepare func(t *testing.T, line, dir string) (installs string, environ []string)
+}
+
+var pages = map[string]page{
+	"TypeScript": {
+		file: "typescript/README.md", fence: "js", run: "node", place: "place.mjs", handle: "consumer.mjs",
+		prepare: func(t *testing.T, line, _ string) (string, []string) {
+			t.Helper()
+			built := harness.NodePackages(t)
+			line = replaced(t, line, "@cdc-relay/emit", filepath.Join(built, "cdc-relay-emit-*.tgz"))
+			return replaced(t, line, "@cdc-relay/inbox", filepath.Join(built, "cdc-relay-inbox-*.tgz")) +
+				" --no-audit --no-fund --loglevel=error", nil
+		},
+	},
+	"Python": {
+		file: "python/README.md", fence: "python", run: "python3", place: "place.py", handle: "consumer.py",
+		prepare: func(t *testing.T, line, dir string) (string, []string) {
+			t.Helper()
+			built, _, _ := strings.Cut(harness.PythonPackages(t), ":")
+			line = replaced(t, line, "cdc-relay-emit", filepath.Join(built, "wheels", "cdc_relay_emit-*.whl"))
+			line = replaced(t, line, "cdc-relay-inbox", filepath.Join(built, "wheels", "cdc_relay_inbox-*.whl"))
+			site := filepath.Join(dir, "site")
+			return strings.Replace(line, "pip install", "python3 -m pip install -q", 1), []string{
+				"PYTHONPATH=" + site, "PIP_TARGET=" + site, "PIP_DISABLE_PIP_VERSION_CHECK=1",
+			}
+		},
+	},
+}
+
+// replaced puts the one file that matches a pattern in the place of a name.
+func replaced(t *testing.T, line, name, pattern string) string {
+	t.Helper()
+	if !strings.Contains(line, name) {
+		t.Fatalf("the line that installs has no %q: %s", name, line)
+	}
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%s: got %d files (%v), want 1", pattern, len(files), err)
+	}
+	return strings.Replace(line, name, files[0], 1)
+}
+
+var fenced = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
+
+// The five minutes of each README, from a folder that is empty: install what is built, place an order, have its event
+// published by the relay, and handle it.
+func TestTheFiveMinutesOfEachReadmeWork(t *testing.T) {
+	harness.Full(t)
+	for language, p := range pages {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			p.follow(t)
+		})
+	}
+}
+
+func (p page) follow(t *testing.T) {
+	t.Helper()
+	text, err := os.ReadFile(root(p.file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var tables, install string
+	for _, block := range fenced.FindAllStringSubmatch(string(text), -1) {
+		name, _, _ := strings.Cut(strings.TrimLeft(block[2], "/# "), "\n")
+		switch {
+		case block[1] == p.fence && (name == p.place || name == p.handle):
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(block[2]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		case strings.Contains(block[2], "install"):
+			install = strings.TrimSpace(block[2])
+		case strings.Contains(block[2], "psql"):
+			tables = block[2]
+		}
+	}
+	pg, kafka := harness.Postgres(t), harness.Kafka(t)
+	settings := harness.NewSettings(t, pg, kafka.Addrs)
+	kafka.CreateTopic(t, settings.Topic("order"), partitions, nil)
+	relay := harness.NewRelay(t, settings)
+	for _, args := range [][]string{{"init", "--emit"}, {"init", "--inbox", "public", "--postgres-url", pg.URL}} {
+		if code, out, errs := relay.Run(t, args...); code != 0 {
+			t.Fatalf("%q: exit code %d: %s%s", args, code, out, errs)
+		}
+	}
+	for _, sql := range regexp.MustCompile(`-c '([^']*)'`).FindAllStringSubmatch(tables, -1) {
+		pg.Exec(t, sql[1])
+	}
+	relay.Start(t)
+	relay.WaitReady(t, time.Minute)
+
+	line, environ := p.prepare(t, install, dir)
+	environ = append(append(os.Environ(), environ...), "DATABASE_URL="+pg.URL, "BROKERS="+strings.Join(kafka.Addrs, ","),
+		"TOPIC="+settings.Topic("order"))
+	inDir := func(program string, args ...string) *exec.Cmd {
+		c := exec.CommandContext(t.Context(), program, args...)
+		c.Dir, c.Env = dir, environ
+		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		return c
+	}
+	for _, c := range []*exec.Cmd{inDir("sh", "-c", line), inDir(p.run, p.place)} {
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v: %.2000s", c.Args, err, out)
+		}
+	}
+	consumer := inDir(p.run, p.handle)
+	said := &strings.Builder{}
+	consumer.Stdout, consumer.Stderr = said, said
+	if err := consumer.Start(); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, time.Minute, "the order has its invoice", func(ctx context.Context) string {
+		got, err := pg.TryQuery(ctx, "SELECT string_agg(order_id || ' ' || cents, ', ') FROM invoice")
+		if err != nil || got != "42 9990" {
+			return "got " + got
+		}
+		return ""
+	})
+	if err := consumer.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := consumer.Wait(); err != nil {
+		t.Errorf("the consumer's end after SIGTERM: %v: %.2000s", err, said)
+	}
+}
