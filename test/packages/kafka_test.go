@@ -26,7 +26,7 @@ type flow struct {
 	topic  string
 	client *kgo.Client
 	sent   int
-	never  int // of these, how many fail for good
+	never  int // of these, how many always fail
 }
 
 func newFlow(t *testing.T, w *world) *flow {
@@ -43,7 +43,7 @@ func newFlow(t *testing.T, w *world) *flow {
 	return f
 }
 
-// send writes events of all keys: some fail once, and some forever.
+// send writes events of all keys: some fail once, and some always.
 func (f *flow) send(t *testing.T, n int) {
 	t.Helper()
 	records := make([]*kgo.Record, n)

@@ -61,7 +61,7 @@ class Ledger:
         self._known: tuple[int, Any, str] | None = None
         self._last: tuple[str, str, bool] | None = None
         self.epoch = 0
-        """Grows whenever offsets are read anew."""
+        """Grows whenever offsets are read again."""
 
     @contextmanager
     def connect(self) -> Iterator[Connection[Any]]:
@@ -96,7 +96,7 @@ class Ledger:
         if since is None or self._known is None:
             return
         if since.epoch != self.epoch:
-            raise SetBack("the offsets were read anew")
+            raise SetBack("the offsets were read again")
         last = self._last
         ids = [] if last is None else [last[0]]
         self._on(conn, "look at the database", """SELECT {s}inbox_same(%s::smallint, %s, %s, %s,

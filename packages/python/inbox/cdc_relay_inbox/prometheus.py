@@ -65,4 +65,4 @@ class _Tables:
             return  # unknown is absent
         yield GaugeMetricFamily("consumer_parked_events", "Events that wait for another attempt", value=parked)
         yield GaugeMetricFamily("consumer_parked_keys", "Keys with events that wait", value=keys)
-        yield GaugeMetricFamily("consumer_dead_letters_open", "Dead letters that nobody has replayed or discarded", value=dead)
+        yield GaugeMetricFamily("consumer_dead_letters_open", "Dead letters not yet replayed or discarded", value=dead)

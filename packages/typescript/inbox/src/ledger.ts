@@ -34,7 +34,7 @@ export class Ledger {
   private known: { consumer: number; start: string; file: string } | undefined
   /** What this process committed last. */
   private last: { id: string; source: string; anyState: boolean } | undefined
-  /** Grows whenever offsets are read anew. */
+  /** Grows whenever offsets are read again. */
   epoch = 0
 
   constructor(private readonly pool: Pool, readonly name: string, schema: string) {
@@ -55,7 +55,7 @@ export class Ledger {
   async claim(client: PoolClient, r: Read, since?: Since): Promise<{ state: Claim; pid: number }> {
     const text = (value: string) => client.escapeLiteral(value)
     const key = r.message.key === null ? 'NULL' : `'\\x${r.message.key.toString('hex')}'::bytea`
-    if (since && since.epoch !== this.epoch) throw new SetBack('the offsets were read anew')
+    if (since && since.epoch !== this.epoch) throw new SetBack('the offsets were read again')
     const results = await this.answer('claim an event', client.query(`BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
       ${since ? this.same(text, r, since) : 'SELECT'};
       SELECT ${this.s}inbox_claim(${text(this.name)}, ${text(r.id)}, ${text(r.topic)}, ${Number(r.partition)}, ${key},
@@ -155,7 +155,7 @@ export class Ledger {
     const client = await this.connect()
     let broken = true
     try {
-      if (since && since.epoch !== this.epoch) throw new SetBack('the offsets were read anew')
+      if (since && since.epoch !== this.epoch) throw new SetBack('the offsets were read again')
       const text = (value: string) => client.escapeLiteral(value)
       await client.query(`BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; ${since ? this.same(text, r, since) : 'SELECT'}`)
       const result = await work(client)

@@ -37,7 +37,7 @@ export function metrics(registry: Registry): Metrics & { watch(inbox: Inbox): vo
           dead.set(counts.dead)
         } })
       const keys = new Gauge({ registers, name: 'consumer_parked_keys', help: 'Keys with events that wait' })
-      const dead = new Gauge({ registers, name: 'consumer_dead_letters_open', help: 'Dead letters that nobody has replayed or discarded' })
+      const dead = new Gauge({ registers, name: 'consumer_dead_letters_open', help: 'Dead letters not yet replayed or discarded' })
     },
   }
 }
