@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// NodePackages is a folder with what packages/typescript builds, unpacked from its tarballs, and the peers beside it. It
-// is built at the first call on a machine for these sources.
+// NodePackages is a folder with the packages of packages/typescript, unpacked from their tarballs, and the peers beside
+// them. It is built at the first call on a machine for these sources.
 func NodePackages(t testing.TB) (dir string) {
 	t.Helper()
 	needsServers(t)
@@ -165,8 +165,8 @@ func digestOf(t testing.TB, dir, ending string) string {
 	return hex.EncodeToString(digest.Sum(nil))[:12]
 }
 
-// PythonPackages is the search path for what packages/python builds, installed from its wheels, and the peers beside it.
-// It is built at the first call on a machine for these sources.
+// PythonPackages is the search path for the packages of packages/python, installed from their wheels, and the peers
+// beside them. They are built at the first call on a machine for these sources.
 func PythonPackages(t testing.TB) (path string) {
 	t.Helper()
 	needsServers(t)

@@ -22,7 +22,8 @@ var languages = map[string]func(*testing.T) []string{
 	"Python": func(t *testing.T) []string {
 		t.Helper()
 		path := harness.PythonPackages(t)
-		return []string{"env", "PYTHONPATH=" + path, harness.Program(t, "python3", "python3"), root("python/driver/driver.py")}
+		python := harness.Program(t, "python3", "python3")
+		return []string{"env", "PYTHONPATH=" + path, python, root("python/driver/driver.py")}
 	},
 	"TypeScript": func(t *testing.T) []string {
 		t.Helper()

@@ -61,9 +61,8 @@ func (f *flow) send(t *testing.T, n int) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		records[i] = &kgo.Record{Topic: f.topic, Key: fmt.Append(nil, "k", f.sent%keys), Value: text, Headers: []kgo.RecordHeader{
-			{Key: "id", Value: []byte(id(f.sent))}, {Key: "event_type", Value: []byte("Effect")},
-		}}
+		headers := []kgo.RecordHeader{{Key: "id", Value: []byte(id(f.sent))}, {Key: "event_type", Value: []byte("Effect")}}
+		records[i] = &kgo.Record{Topic: f.topic, Key: fmt.Append(nil, "k", f.sent%keys), Value: text, Headers: headers}
 	}
 	if err := f.client.ProduceSync(t.Context(), records...).FirstErr(); err != nil {
 		t.Fatal(err)
@@ -74,7 +73,8 @@ func (f *flow) send(t *testing.T, n int) {
 func (f *flow) run(t *testing.T) *driver {
 	t.Helper()
 	d := f.start(t, nil)
-	if answer := d.do(object{"op": "run", "brokers": f.kafka.Addrs, "topics": []string{f.topic}, "workers": 4}); answer["error"] != nil {
+	answer := d.do(object{"op": "run", "brokers": f.kafka.Addrs, "topics": []string{f.topic}, "workers": 4})
+	if answer["error"] != nil {
 		t.Fatalf("run: %v", answer["error"])
 	}
 	return d
