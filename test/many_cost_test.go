@@ -30,7 +30,7 @@ func newFleet(t *testing.T, n int, kafka *harness.Cluster) *fleet {
 	limit := strconv.Itoa(2*n + 50)
 	f := &fleet{t: t, settings: map[string]harness.Settings{}, of: map[string]*harness.PG{}}
 	f.server = harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{"max_wal_senders": limit,
-		"max_replication_slots": limit, "max_connections": strconv.Itoa(8*n + 100)}})
+		"max_replication_slots": limit, "max_connections": strconv.Itoa(10*n + 100)}})
 	topic := harness.Unique(t, "many")
 	kafka.CreateTopic(t, topic, 6, nil)
 	for i := range n {
@@ -128,7 +128,7 @@ func (f *fleet) journaled(each int) {
 	}
 }
 
-// 200 outboxes of 20 databases in one process, idle and as standbys, then with every tenth file changed under load and
+// Many outboxes of several databases in one process, idle and as standbys, then with every tenth file changed under load and
 // the process killed. Breaks it catches: connections, memory or CPU that a quiet relay should not take; a takeover of
 // many that takes long; an event that is lost.
 func TestManyRelaysOfAProcessCostLittle(t *testing.T) {
@@ -152,15 +152,16 @@ func TestManyRelaysOfAProcessCostLittle(t *testing.T) {
 	percent, all := f.idles("active", d, n, time.Minute)
 	each := (all - alone) / int64(n-1)
 	t.Logf("memory of each further relay: %d KiB", each>>10)
-	if connections, _ := f.connections(); percent > 0.1 || each > 4<<20 || connections > 2*n+10 {
-		t.Errorf("an idle relay takes %.3f %% of a core, %d KiB and %d connections for %d relays; want at most 0.1 %%, "+
-			"4 MiB and 2 each", percent, each>>10, connections, n)
+	const poolAndStream, mostPercent = 4 + 1, 0.3
+	if connections, _ := f.connections(); percent > mostPercent || each > 2<<20 || connections > poolAndStream*n+10 {
+		t.Errorf("an idle relay takes %.3f %% of a core, %d KiB and %d connections for %d relays; want at most %v %%, "+
+			"2 MiB and %d each", percent, each>>10, connections, n, mostPercent, poolAndStream)
 	}
 	standby.Start(t)
 	f.awaitAll(standby, "standby", n)
 	time.Sleep(30 * time.Second)
-	if percent, _ := f.idles("standby", standby, n, time.Minute); percent > 0.1 {
-		t.Errorf("a standby takes %.3f %% of a core, want at most 0.1 %%", percent)
+	if percent, _ := f.idles("standby", standby, n, time.Minute); percent > mostPercent {
+		t.Errorf("a standby takes %.3f %% of a core, want at most %v %%", percent, mostPercent)
 	}
 
 	const rounds, events = 5, 20

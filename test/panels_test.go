@@ -26,9 +26,9 @@ type panel struct {
 	} `json:"targets"`
 }
 
-// ofAll replaces Grafana's variables: all services, and a window of a few scrapes; the harness
+// ofAll replaces Grafana's variables: all services and relays, and a window of a few scrapes; the harness
 // makes five a second.
-var ofAll = strings.NewReplacer("$service", ".*", "$__rate_interval", "4s")
+var ofAll = strings.NewReplacer("$service", ".*", "$relay", ".*", "$__rate_interval", "4s")
 
 // asked is the dashboard's panels, with what Prometheus answers to their queries for the time since then.
 func asked(t *testing.T, p *harness.Prometheus, since time.Time) []panel {

@@ -93,7 +93,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"kills while finding":        {ci: 2, nightly: 10},
 
 	"changes of a relay's file": {ci: 3, nightly: 50},
-	"relays of a directory":     {ci: 0, nightly: 200},
+	"relays of a directory":     {ci: 0, nightly: 60},
 
 	"rows whose marks are weighed": {ci: 0, nightly: 100_000}, // in each of 12 turns
 
