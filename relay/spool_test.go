@@ -164,6 +164,7 @@ func TestStartInAnOutageIsSpooled(t *testing.T) {
 // The records of a relay are adopted for a table that was made again, while events are spooled whose rows the new table
 // does not have. Break it catches: these events taken for another table's.
 func TestSpoolOfAnAdoptedTableIsSent(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b, back := spooling(t)
 	r, stop := b.start()
@@ -201,6 +202,7 @@ func TestSpoolOfAnAdoptedTableIsSent(t *testing.T) {
 // Events are parked when an outage begins, and later ones of their keys are spooled. Break it catches: one that leaves
 // the spool before those that are parked in front of it.
 func TestSpoolIsSentBehindParkedEvents(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b, back := spooling(t)
 	back()
@@ -226,6 +228,7 @@ func TestSpoolIsSentBehindParkedEvents(t *testing.T) {
 // Nothing is read while dead letters wait for a person. Break it catches: an open breaker that keeps WAL whatever the
 // budget, or that the new session forgets.
 func TestOpenBreakerIsSpooled(t *testing.T) {
+	harness.Full(t)
 	t.Parallel()
 	b, back := spooling(t)
 	back()
