@@ -76,6 +76,8 @@ class Runner:
                     if time.monotonic() - checked > _CHECK_EVERY:
                         checked = time.monotonic()
                         self._check()
+        except _Stopping:
+            pass
         finally:
             self._stop.set()
             retries.join()
@@ -132,7 +134,7 @@ class Runner:
         parts = {(m.topic, m.partition): self._parts[m.topic, m.partition] for m in all_}
         try:
             while True:
-                futures = [pool.submit(self._lane, lane, parts[lane[0].topic, lane[0].partition]) for lane in lanes.values()]
+                futures = [pool.submit(self._lane, lane, parts[name[:2]]) for name, lane in lanes.items()]
                 self._serve(futures)
                 for future in futures:
                     future.result()

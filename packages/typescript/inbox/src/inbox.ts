@@ -72,8 +72,10 @@ export class Inbox {
     const problems = []
     if (!options.pool?.connect) problems.push('pool must be a pg.Pool')
     if (!options.name) problems.push('name must be the permanent name of this consumer')
-    for (const [key, value] of Object.entries({ ...options.retry, keepMs: options.keepMs, handlerTimeoutMs: options.handlerTimeoutMs })) {
-      if ([value].flat().some(n => n !== undefined && !((n as number) >= 0))) problems.push(`${key} is ${value}, and must not be negative`)
+    const { keepMs, handlerTimeoutMs } = options
+    for (const [key, value] of Object.entries({ ...options.retry, keepMs, handlerTimeoutMs })) {
+      const negative = [value].flat().some(n => n !== undefined && !((n as number) >= 0))
+      if (negative) problems.push(`${key} is ${value}, and must not be negative`)
     }
     if (options.pool?.options && options.pool.options.max < 3) problems.push('the pool needs max: 3 or more')
     if (problems.length > 0) throw new TypeError(`inbox: ${problems.join('; ')}`)
@@ -281,7 +283,10 @@ export class Inbox {
     return 'parked'
   }
 
-  private get attempts() { return this.options.retry?.scheduleMs ? this.options.retry.scheduleMs.length + 1 : this.options.retry?.attempts ?? 5 }
+  private get attempts() {
+    const { scheduleMs, attempts = 5 } = this.options.retry ?? {}
+    return scheduleMs ? scheduleMs.length + 1 : attempts
+  }
 
   private delay(attempt: number): number {
     const { initialMs = 50, maxMs = 300_000, scheduleMs } = this.options.retry ?? {}
@@ -307,7 +312,8 @@ export class Inbox {
 
   /** Logs a line about an event. */
   log(level: 'info' | 'warn' | 'error', message: string, r?: Read) {
-    const fields = { consumer: this.options.name, ...r && { id: r.id, type: r.type, topic: r.topic, partition: r.partition, offset: String(r.offset) } }
+    const event = r && { id: r.id, type: r.type, topic: r.topic, partition: r.partition, offset: String(r.offset) }
+    const fields = { consumer: this.options.name, ...event }
     if (this.options.log) this.options.log(level, message, fields)
     else if (level !== 'info') console.error(message, JSON.stringify(fields))
   }

@@ -60,7 +60,8 @@ export function read(message: Message): Read {
     key: message.key?.toString() ?? null, headers, topic, partition, offset, message, body: message.value,
   }
   if (!r.id) open(r)
-  const unfit = !r.id ? undefined : [r.id, r.source].find(text => Buffer.byteLength(text) > longestId || /[\0\ufffd]/.test(text))
+  const isUnfit = (text: string) => Buffer.byteLength(text) > longestId || /[\0\ufffd]/.test(text)
+  const unfit = r.id ? [r.id, r.source].find(isUnfit) : undefined
   if (unfit !== undefined) r.problem = `its id or source ${JSON.stringify(unfit.slice(0, 100))} is longer than ` +
     `${longestId} bytes or not text that Postgres can hold`
   if (!r.id || unfit !== undefined) { // its place is what tells it from others

@@ -5,13 +5,25 @@ import type { Inbox, Metrics } from './inbox.js'
 /** Creates the metrics in a registry; pass the result as the inbox's option metrics, and call watch with the inbox. */
 export function metrics(registry: Registry): Metrics & { watch(inbox: Inbox): void } {
   const registers = [registry]
-  const processed = new Counter({ registers, name: 'consumer_events_processed_total', help: 'Events decided', labelNames: ['status', 'type'] })
-  const retried = new Counter({ registers, name: 'consumer_retry_attempts_total', help: 'Attempts after the first', labelNames: ['type'] })
-  const missing = new Counter({ registers, name: 'consumer_handler_not_found_total', help: 'Events of types without a handler', labelNames: ['type'] })
-  const took = new Histogram({ registers, name: 'consumer_process_duration_seconds', help: 'Claim to commit', labelNames: ['type'] })
+  const processed = new Counter({ registers,
+    name: 'consumer_events_processed_total', help: 'Events decided', labelNames: ['status', 'type']
+  })
+  const retried = new Counter({ registers,
+    name: 'consumer_retry_attempts_total', help: 'Attempts after the first', labelNames: ['type']
+  })
+  const missing = new Counter({ registers,
+    name: 'consumer_handler_not_found_total', help: 'Events of types without a handler', labelNames: ['type']
+  })
+  const took = new Histogram({ registers,
+    name: 'consumer_process_duration_seconds', help: 'Claim to commit', labelNames: ['type']
+  })
   const inflight = new Gauge({ registers, name: 'consumer_inflight', help: 'Handlers that run' })
-  const last = new Gauge({ registers, name: 'consumer_last_processed_timestamp_seconds', help: 'When an event was decided last' })
-  const lag = new Gauge({ registers, name: 'broker_consumer_lag', help: 'Messages not yet decided', labelNames: ['topic', 'partition'] })
+  const last = new Gauge({ registers,
+    name: 'consumer_last_processed_timestamp_seconds', help: 'When an event was decided last'
+  })
+  const lag = new Gauge({ registers,
+    name: 'broker_consumer_lag', help: 'Messages not yet decided', labelNames: ['topic', 'partition']
+  })
   const types = new Set<string>()
   return {
     processed(status, type) {
@@ -37,7 +49,9 @@ export function metrics(registry: Registry): Metrics & { watch(inbox: Inbox): vo
           dead.set(counts.dead)
         } })
       const keys = new Gauge({ registers, name: 'consumer_parked_keys', help: 'Keys with events that wait' })
-      const dead = new Gauge({ registers, name: 'consumer_dead_letters_open', help: 'Dead letters not yet replayed or discarded' })
+      const dead = new Gauge({ registers,
+        name: 'consumer_dead_letters_open', help: 'Dead letters not yet replayed or discarded'
+      })
     },
   }
 }
