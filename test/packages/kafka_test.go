@@ -73,7 +73,10 @@ func (f *flow) send(t *testing.T, n int) {
 func (f *flow) run(t *testing.T) *driver {
 	t.Helper()
 	d := f.start(t, nil)
-	answer := d.do(object{"op": "run", "brokers": f.kafka.Addrs, "topics": []string{f.topic}, "workers": 4})
+	// The group has the topic's name: languages run beside each other on one cluster.
+	answer := d.do(object{
+		"op": "run", "brokers": f.kafka.Addrs, "topics": []string{f.topic}, "group": f.topic, "workers": 4,
+	})
 	if answer["error"] != nil {
 		t.Fatalf("run: %v", answer["error"])
 	}

@@ -202,10 +202,10 @@ def op_retry(until="quiet", **_):
             return {"outcomes": " ".join(outcomes)}
 
 
-def op_run(brokers, topics, workers, **_):
+def op_run(brokers, topics, group, workers, **_):
     from cdc_relay_inbox.kafka import Runner
     global runner, running
-    runner = Runner(inbox, topics, {"bootstrap.servers": ",".join(brokers), "session.timeout.ms": 6000,
+    runner = Runner(inbox, topics, {"bootstrap.servers": ",".join(brokers), "group.id": group, "session.timeout.ms": 6000,
                                     "heartbeat.interval.ms": 500}, workers=workers)
     running = threading.Thread(target=runner.run)
     running.start()

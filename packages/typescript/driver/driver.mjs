@@ -126,10 +126,10 @@ const commands = {
     }
     return { outcomes: outcomes.join(' ') }
   },
-  async run({ brokers, topics, workers }) {
+  async run({ brokers, topics, group, workers }) {
     const { Kafka, logLevel } = await import('kafkajs')
     const kafka = new Kafka({ brokers, clientId: 'driver', logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50, maxRetryTime: 1_000, retries: 20 } })
-    running = await run(inbox, { kafka, topics, workers, consumer: { sessionTimeout: 6_000, heartbeatInterval: 500, rebalanceTimeout: 6_000, maxWaitTimeInMs: 200 } })
+    running = await run(inbox, { kafka, topics, groupId: group, workers, consumer: { sessionTimeout: 6_000, heartbeatInterval: 500, rebalanceTimeout: 6_000, maxWaitTimeInMs: 200 } })
     return {}
   },
   async stop() {

@@ -121,8 +121,9 @@ class Runner:
         for m in messages:
             if m.error():
                 if m.error().code() != KafkaError._PARTITION_EOF:
+                    if self.trouble != str(m.error()):
+                        _log.error("Kafka: %s", m.error())
                     self.trouble = str(m.error())
-                    _log.error("Kafka: %s", m.error())
                 continue
             message = _message(m)
             if (message.topic, message.partition) in self._parts:
