@@ -41,9 +41,11 @@ func readYAML(t *testing.T, path string, into any) {
 
 // promised are the alerts that docs and runbooks speak of.
 var promised = []string{
-	"CdcNoActiveRelay", "CdcOldTransaction", "CdcRelayConfigurationOutdated", "CdcRelayHalted", "CdcSlotLost", "CdcSlotWALGrowing", "CdcSlotWALNearLimit",
+	"CdcNoActiveRelay", "CdcOldTransaction", "CdcRelayConfigurationOutdated",
+	"CdcRelayHalted", "CdcSlotLost", "CdcSlotWALGrowing", "CdcSlotWALNearLimit",
 	"MQDeadLetters", "OutboxAlarmOpen", "OutboxBacklog",
-	"OutboxBrokerUnavailable", "OutboxDeadLettersGrowing", "OutboxDeadLettersOpen", "OutboxDispatchSlow", "OutboxKeysParked", "OutboxMirrorBehind",
+	"OutboxBrokerUnavailable",
+	"OutboxDeadLettersGrowing", "OutboxDeadLettersOpen", "OutboxDispatchSlow", "OutboxKeysParked", "OutboxMirrorBehind",
 	"OutboxNothingPublished", "OutboxOldestPending", "OutboxPending", "OutboxPermanentFailures", "OutboxPublishLatency",
 	"OutboxReconcileOverdue", "OutboxSpooled",
 }

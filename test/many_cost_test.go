@@ -128,9 +128,9 @@ func (f *fleet) journaled(each int) {
 	}
 }
 
-// Many outboxes of several databases in one process, idle and as standbys, then with every tenth file changed under load and
-// the process killed. Breaks it catches: connections, memory or CPU that a quiet relay should not take; a takeover of
-// many that takes long; an event that is lost.
+// Many outboxes of several databases in one process, idle and as standbys, then with every tenth file changed under
+// load and the process killed. Breaks it catches: connections, memory or CPU that a quiet relay should not take; a
+// takeover of many that takes long; an event that is lost.
 func TestManyRelaysOfAProcessCostLittle(t *testing.T) {
 	harness.Full(t)
 	n := harness.Count(t, "relays of a directory")
