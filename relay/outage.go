@@ -11,9 +11,9 @@ type outage struct {
 	logged time.Time // when the log said it last
 }
 
-// next returns what the log says now, "" for nothing, and for how long the trouble has lasted: once when the broker has been
-// away for stalledAfter, each brokerLogEvery after that, and once when all is well. Between the two, which is a trouble
-// that began just now, it says nothing.
+// next returns what the log says now, "" for nothing, and for how long the trouble has lasted: once when the broker has
+// been away for stalledAfter, each brokerLogEvery after that, and once when all is well. Between the two, which is a
+// trouble that began just now, it says nothing.
 func (o *outage) next(away, well bool) (message string, lasts time.Duration) {
 	now := time.Now()
 	switch {

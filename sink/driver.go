@@ -54,8 +54,8 @@ type Driver interface {
 // has gone ([Engine.Abandon]): the next begins with what it reads back, or with the knowledge that nothing is missing.
 type Leaver interface{ Left() }
 
-// Worded is a [Driver] whose broker has a word of its own for a topic, such as exchange or queue, and no partitions that
-// a person knows. Texts about its topics use it.
+// Worded is a [Driver] whose broker has a word of its own for a topic, such as exchange or queue, and no partitions
+// that a person knows. Texts about its topics use it.
 type Worded interface{ Word() string }
 
 // Dropper is a [Driver] that keeps state for a batch it has seen. The engine calls Dropped when it gives such a batch

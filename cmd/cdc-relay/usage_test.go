@@ -45,8 +45,9 @@ func TestExitCodesAndStreams(t *testing.T) {
 		"unknown output":    {args: []string{"version", "-o", "xml"}, code: 2, errors: []string{"xml", "yaml"}},
 		"unknown flag": {args: []string{"run", "--postgres-slott=x"}, code: 2,
 			errors: []string{"--postgres-slott", `did you mean "--postgres-slot"`}},
-		"flag that takes the next one for its value": {args: []string{"run", "--postgres-allow-second-slot", "--config", file},
-			code: 2, errors: []string{"--postgres-allow-second-slot: found no value, and the flag --config behind it"}},
+		"flag that takes the next one for its value": {
+			args: []string{"run", "--postgres-allow-second-slot", "--config", file}, code: 2,
+			errors: []string{"--postgres-allow-second-slot: found no value, and the flag --config behind it"}},
 		"flag without value": {args: []string{"run", "--postgres-url"}, code: 2, errors: []string{"--postgres-url"}},
 		"nothing configured": {args: []string{"run"}, code: 2,
 			errors: []string{"2 problems", "postgres.url: not set", "kafka.brokers: not set", "allowed: "}},

@@ -83,9 +83,11 @@ func TestNullChoosesNoTopic(t *testing.T) {
 		d := &carried{event: event}
 		reason := r.route(d)
 		if got := d.record.Topic; got != row.topic || (reason == nil) != (row.tenant != nil) {
-			t.Errorf("tenant %q: got topic %q, reason %v; want %q, and a reason for NULL alone", row.tenant, got, reason, row.topic)
+			t.Errorf("tenant %q: got topic %q, reason %v; want %q, and a reason for NULL alone", row.tenant, got, reason,
+				row.topic)
 		}
-		if reason != nil && (reason.Code != "INVALID_TOPIC" || !strings.Contains(reason.Text, "column tenant, which is NULL")) {
+		if reason != nil && (reason.Code != "INVALID_TOPIC" ||
+			!strings.Contains(reason.Text, "column tenant, which is NULL")) {
 			t.Errorf("tenant NULL: got %s %q, want the column named", reason.Code, reason.Text)
 		}
 		if _, reason := r.copyTopic(Dead{Event: &d.event, Record: &d.record}); (reason == nil) != (row.tenant != nil) {

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/web"
 )
 
-// A flood of one reason, and one dead letter of another. Breaks it catches: a list of identical rows without a count; an
-// action on a group that concerns others.
+// A flood of one reason, and one dead letter of another. Breaks it catches: a list of identical rows without a count;
+// an action on a group that concerns others.
 func TestConsoleGroupsDeadLettersByReason(t *testing.T) {
 	s, run := newSite(t)
 	run()
@@ -19,7 +19,8 @@ func TestConsoleGroupsDeadLettersByReason(t *testing.T) {
 	d := s.door(web.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: web.ReadOpen})
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
 		SELECT 'order', i, 'flood', '{}', '[]' FROM generate_series(1, 8) i;
-		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES ('no topic', 'a', 'other', '{}')`)
+		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		VALUES ('no topic', 'a', 'other', '{}')`)
 	b := openTab(t)
 	b.screen(1440, "light")
 	b.do("open the console", chromedp.Navigate(d.url+"/#/dead-letters"))
@@ -43,8 +44,8 @@ func TestConsoleGroupsDeadLettersByReason(t *testing.T) {
 	b.fill("#ask-name", "ann")
 	b.fill("#ask-token", planted+"\r")
 	b.wait("the other one is left", groups+` === "1 INVALID_TOPIC"`)
-	if got := s.pg.Query(t, "SELECT string_agg(DISTINCT event_type, ' ') FROM outbox_events_dlq WHERE discarded_at IS NULL"); got !=
-		"other" {
+	if got := s.pg.Query(t, `SELECT string_agg(DISTINCT event_type, ' ') FROM outbox_events_dlq
+		WHERE discarded_at IS NULL`); got != "other" {
 		t.Errorf("open dead letters: got those of %s, want the other reason's alone", got)
 	}
 }

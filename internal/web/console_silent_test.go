@@ -89,7 +89,8 @@ func TestConsoleShowsThatTheRelayDoesNotAnswer(t *testing.T) {
 	b.do("open the console", chromedp.Navigate("http://"+path.listener.Addr().String()+"/"))
 	const (
 		green = `document.getElementById("role").dataset.tone === "good" && !document.title.startsWith("No answer") &&
-			!document.body.innerText.includes("No answer from the relay") && document.documentElement.dataset.late === undefined &&
+			!document.body.innerText.includes("No answer from the relay") &&
+			document.documentElement.dataset.late === undefined &&
 			getComputedStyle(document.querySelector("main")).filter === "none"`
 		late = `document.getElementById("role").dataset.tone === "bad" &&
 			document.getElementById("role").textContent.startsWith("no answer since ") &&

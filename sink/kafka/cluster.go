@@ -78,6 +78,7 @@ func (v *view) advance(r *metadata.Response, now time.Time) (*view, news) {
 		t := &r.Topics[i]
 		was := v.topics[t.Name]
 		is := was.advance(t, next.nodes, now)
+		is.replicas = was.replicasBy(t)
 		same = same && was.equal(is)
 		next.topics[t.Name] = is
 		n.compare(t.Name, was, is)
@@ -94,12 +95,6 @@ func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, n
 	next := &topicView{err: codes.ErrorOf(r.ErrorCode, ""), errSince: now}
 	if r.ErrorCode == codes.UnknownTopic {
 		next.absent = now
-	}
-	if t != nil {
-		next.replicas = t.replicas
-	}
-	if len(r.Partitions) > 0 {
-		next.replicas = len(r.Partitions[0].ReplicaNodes)
 	}
 	if t != nil && t.err != nil {
 		next.errSince = t.errSince
@@ -147,6 +142,17 @@ func (t *topicView) advance(r *metadata.ResponseTopic, nodes map[int32]string, n
 		next.partitions[p.PartitionIndex] = told
 	}
 	return next
+}
+
+// replicasBy is how many replicas each partition has by the answer, or had before it.
+func (t *topicView) replicasBy(r *metadata.ResponseTopic) int {
+	switch {
+	case len(r.Partitions) > 0:
+		return len(r.Partitions[0].ReplicaNodes)
+	case t != nil:
+		return t.replicas
+	}
+	return 0
 }
 
 // doubts reports that the answer has fewer partitions than the topic had. No topic shrinks: either it was deleted and

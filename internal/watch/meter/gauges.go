@@ -47,12 +47,6 @@ func (m *Meter) gauges(f factory, o Options) {
 			n, known := m.source.Alarms(kind)
 			return float64(n), known
 		})
-	f.known("outbox_broker_available", "1 while the broker takes events, 0 when it has not been reachable, or has taken "+
-		"nothing, for 5 s; also while no event waits. Not there in a process that does not publish.",
-		func() (float64, bool) {
-			available, known := m.source.Broker()
-			return indicator(available), known
-		})
 	f.knownStates("outbox_degraded",
 		"1 for what is wrong although events flow: a topic whose events are parked, marks that fail, an open "+
 			"alarm, an old transaction, a broker that slows the relay down. Not there for what is not known.",
@@ -138,6 +132,12 @@ func (m *Meter) log(f factory, lines *logqueue.Writer) {
 
 // waiting are the gauges of what waits, and of what is not known at all times.
 func (m *Meter) waiting(f factory) {
+	f.known("outbox_broker_available", "1 while the broker takes events, 0 when it has not been reachable, or has taken "+
+		"nothing, for 5 s; also while no event waits. Not there in a process that does not publish.",
+		func() (float64, bool) {
+			available, known := m.source.Broker()
+			return indicator(available), known
+		})
 	f.known("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.", m.MirrorLag)
 	f.known("outbox_mirror_lag_seconds",
 		"Since when the oldest journaled event is not marked or deleted in the outbox, about; 0 when there is none.",

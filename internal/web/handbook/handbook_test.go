@@ -155,7 +155,8 @@ func TestLinksLeadToPagesPicturesAndTheRepository(t *testing.T) {
 // Breaks it catches: a folder without a page, an icon that is not there, a page that is compressed for those who do not
 // read that, or into something else.
 func TestFoldersIconAndCompressedPagesAreServed(t *testing.T) {
-	if w := ask(t, "/docs/runbooks"); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), `href="/docs/runbooks/column"`) {
+	if w := ask(t, "/docs/runbooks"); w.Code != http.StatusOK ||
+		!strings.Contains(w.Body.String(), `href="/docs/runbooks/column"`) {
 		t.Errorf("/docs/runbooks: got %d %s, want a list of runbooks", w.Code, w.Body)
 	}
 	if w := ask(t, "/docs/"); !strings.Contains(w.Body.String(), `href="/docs/runbooks"`) {

@@ -53,8 +53,9 @@ func get(ctx context.Context, address, tokenFile, path string) ([]byte, error) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if silent, is := errors.AsType[net.Error](err); is && silent.Timeout() {
-		return nil, fmt.Errorf("%s does not answer: %w. If a relay runs there, it is frozen or its machine is overloaded: look "+
-			"at its process before you start another; if it hangs, kill it: the next start continues where it stopped", address, err)
+		return nil, fmt.Errorf("%s does not answer: %w. If a relay runs there, it is frozen or its machine is overloaded: "+
+			"look at its process before you start another; if it hangs, kill it: the next start continues where it stopped",
+			address, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("no relay answers on %s: %w; start one with cdc-relay run, or give its address with "+
