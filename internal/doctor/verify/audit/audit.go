@@ -104,8 +104,8 @@ func Run(ctx context.Context, cfg config.Config, st *store.Store, o Options) (v 
 	v = verdictOn(found, append(reader.said(), unseen(cfg)...))
 	if v.Spooled = t.spooled.Events; v.Spooled > 0 {
 		v.Notes = append(v.Notes, fmt.Sprintf("%d events, the oldest from %s, were stored in cdc_relay_spool when the "+
-			"table was read: they are sent when that is possible (cdc-relay status). Pending rows may be among them: verify again when "+
-			"none is left", v.Spooled, t.spooled.Oldest.UTC().Format(time.RFC3339)))
+			"table was read: they are sent when that is possible (cdc-relay status). Pending rows may be among them: "+
+			"verify again when none is left", v.Spooled, t.spooled.Oldest.UTC().Format(time.RFC3339)))
 	}
 	if o.Repair == nil || v.Lost == 0 {
 		return v, nil

@@ -110,9 +110,9 @@ WHERE source = $1 AND number > $2 ORDER BY number LIMIT 1`), s.db.Source(), afte
 	return r, ok, nil
 }
 
-// DeleteSpooled deletes rows up to the number, and all that were before it, in one transaction: a part of what they hold
-// could not be read without the rest. It does not wait for the disk: what is forgotten is read and looked up once more.
-// Fenced.
+// DeleteSpooled deletes rows up to the number, and all that were before it, in one transaction: a part of what they
+// hold could not be read without the rest. It does not wait for the disk: what is forgotten is read and looked up once
+// more. Fenced.
 func (s *Queue) DeleteSpooled(ctx context.Context, upTo int64) error {
 	var rows int
 	err := s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&rows) }, s.db.Names.SQL(
