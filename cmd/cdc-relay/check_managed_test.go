@@ -37,7 +37,7 @@ func TestCheckNamesTheServicesOwnStatement(t *testing.T) {
 		"rds_superuser":     `GRANT rds_replication TO "shop_owner";`,
 		"cloudsqlsuperuser": `ALTER USER "shop_owner" WITH REPLICATION;`,
 		"azure_pg_admin":    `ALTER ROLE "shop_owner" WITH REPLICATION; as the administrator`,
-		"neon_superuser":    `make the role "shop_owner" in the console`,
+		"neon_superuser":    `create the role "shop_owner" in the console`,
 		"supabase_admin":    `ALTER ROLE "shop_owner" WITH REPLICATION; as postgres`,
 		"crunchy_superuser": `ALTER ROLE "shop_owner" WITH REPLICATION; as postgres`,
 	} {

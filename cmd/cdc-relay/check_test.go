@@ -136,7 +136,7 @@ func TestCheckFindsAndRepairs(t *testing.T) {
 		{
 			name: "another's dead letters", breakIt: `CREATE SCHEMA other; CREATE TABLE other.outbox_events_dlq ()`,
 			repair: `DROP SCHEMA other CASCADE`, args: []string{"--postgres-schema=other"}, code: exitFailed,
-			want: []string{`FAIL  relay's tables: there is a table "other"."outbox_events_dlq" already`, "fix: set dlq.table"},
+			want: []string{`FAIL  relay's tables: a table "other"."outbox_events_dlq" already`, "fix: set dlq.table"},
 		},
 		{
 			name: "ids that run out", breakIt: `CREATE TABLE numbered (id int PRIMARY KEY, aggregate_type text,
