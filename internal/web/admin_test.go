@@ -252,7 +252,8 @@ var contract = map[string]string{
 }
 
 // beside are further ones of ours.
-var beside = []string{"outbox_headers_shadowed_total", "outbox_dlq_uncopied_total", "kafka_alarms_total"}
+var beside = []string{"outbox_spooled_events", "outbox_spooling",
+	"outbox_headers_shadowed_total", "outbox_dlq_uncopied_total", "kafka_alarms_total"}
 
 var sample = regexp.MustCompile(`^([a-z_]+)\{([^}]*)\} `)
 
