@@ -73,7 +73,7 @@ func TestAlertsOfHaltsDeathsAndLostRecords(t *testing.T) {
 	t.Parallel()
 	s := startScenario(t, harness.Postgres(t), harness.NewOwnKafka(t, harness.KafkaConfig{}))
 	// Who scrapes five times a second sees the 0 before the 1 of a relay that starts; who does by the minute does not.
-	const increase = "or sum by (service) (increase(cdc_slot_recreations_total[15s])) > 0\n"
+	const increase = "or sum by (service, relay) (increase(cdc_slot_recreations_total[15s])) > 0\n"
 	rules := hastened(t)
 	if strings.Count(rules, increase) != 1 {
 		t.Fatalf("the rules do not have %q", increase)
