@@ -52,6 +52,7 @@ func TestAgeOfTheStreamIsByTheServersClock(t *testing.T) {
 		r := &Relay{store: server}
 		r.meter = r.newMeter("")
 		s := &session{r: r, ledger: offsets.New(1), router: &message.Encoder{}}
+		s.counting = s.ledger
 		if err := s.setClock(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +88,7 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 			server.off.Store(int64(now.off))
 			server.slow.Store(int64(now.slow))
 			time.Sleep(3 * clockEvery)
-			s.ledger, s.inTx = offsets.New(1), false
+			s.counting, s.inTx = offsets.New(1), false
 			s.apply([]step{{kind: stepBegin, lsn: 10, time: time.Now().Add(now.off).UnixMicro()}}, nil, nil)
 			if age := r.meter.Stream.Age().Abs(); age > time.Millisecond {
 				t.Errorf("a transaction of now, the server's clock off by %v, slow by %v: got an age of %v", now.off, now.slow, age)

@@ -81,7 +81,7 @@ func TestCheckLooksForTheTopicsOfCopies(t *testing.T) {
 		SELECT 'order', 'a', kind, '{}' FROM unnest(ARRAY['made', 'gone', 'made again']) kind`)
 	cdcRelay(t, environ, "check", "--dlq-topic", "{topic}.dlq").want(t, exitFailed, []string{
 		" topic outbox.event.order: 1 partitions", " dlq topic outbox.event.order.dlq: 1 partitions",
-		"FAIL  dlq topic outbox.event.payment.dlq: it does not exist; an event that dies waits",
+		"FAIL  dlq topic outbox.event.payment.dlq: it does not exist; dead letters wait for it",
 		"kafka-topics.sh --create --topic outbox.event.payment.dlq", "!  topic outbox.event.order.dlq", "!.dlq.dlq",
 	}, nil)
 	cdcRelay(t, environ, "check", "--dlq-topic", "dead.{event_type}").want(t, exitFailed, []string{
@@ -111,7 +111,7 @@ func TestCheckWarnsOfTemplatesWithManyTopics(t *testing.T) {
 	pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
 		SELECT 'kind', i, 'made', '{}' FROM generate_series(1, 300) i`)
 	for topic, texts := range map[string][]string{
-		"t.{id}":             {"warn  message.topic: t.{id}: each row has an id of its own", "limits.topics, 10000"},
+		"t.{id}":             {"warn  message.topic: t.{id}: each row has its own id", "limits.topics, 10000"},
 		"t.{aggregate_id}":   {"warn  message.topic: t.{aggregate_id}: the rows choose 200 topics or more"},
 		"t.{aggregate_type}": {"!message.topic: t."},
 	} {

@@ -93,7 +93,7 @@ func TestStatusSaysWhatTheServerIsAt(t *testing.T) {
 	for state, want := range map[string][]string{
 		"decoding": {"server         works through WAL without events for this relay", "wait for the server, not for the relay",
 			"1.0 GiB of WAL to go, the oldest for 34s, now in ReorderBufferRead", "2 transactions", "512.0 MiB went to files"},
-		"":          {"server         cannot be told", "1.0 GiB of WAL to go"},
+		"":          {"server         unknown", "1.0 GiB of WAL to go"},
 		"caught_up": {"server         has worked through the WAL\n", "!to go"},
 	} {
 		w := relay.Walsender{BehindBytes: new(int64(1 << 30)), BehindSeconds: new(34.0), WaitEvent: "ReorderBufferRead",
