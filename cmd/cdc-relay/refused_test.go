@@ -137,7 +137,7 @@ func TestPublicationThatInitLeavesAloneIsNotSentToInit(t *testing.T) {
 		[]string{`to do: run ALTER PUBLICATION "cdc_relay" SET (publish = 'insert'); see docs/`})
 	s.pg.Exec(t, "DROP PUBLICATION cdc_relay")
 	cdcRelay(t, s.environ, "check").want(t, exitFailed,
-		[]string{"FAIL  publication cdc_relay: there is no publication", "or by cdc-relay init"}, nil)
+		[]string{"FAIL  publication cdc_relay: no publication", "or by cdc-relay init"}, nil)
 }
 
 // A server as it comes out of the box, and then one whose slots are all taken. Breaks it catches: a wait without an end
