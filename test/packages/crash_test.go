@@ -87,7 +87,7 @@ func TestTwoProcessesRacingHaveEachEffectOnce(t *testing.T) {
 	harness.Full(t)
 	each(t, func(t *testing.T, w *world) {
 		drivers := []*driver{w.start(t, nil), w.start(t, nil)}
-		for turn := range 20 {
+		for turn := range 8 {
 			w.clear(t)
 			var both sync.WaitGroup
 			for _, d := range drivers {
