@@ -73,7 +73,10 @@ class Runner:
             with ThreadPoolExecutor(self._workers, "inbox") as pool:
                 while not self._stop.is_set():
                     early, self._early = self._early, []
-                    messages = early + self._consumer.consume(_WINDOW, 0.1)
+                    epoch = self._inbox.ledger.epoch
+                    messages = self._consumer.consume(_WINDOW, 0.1)
+                    if epoch == self._inbox.ledger.epoch:  # else they come again
+                        messages = early + messages
                     self._window(pool, messages)
                     if time.monotonic() - checked > _CHECK_EVERY:
                         checked = time.monotonic()
