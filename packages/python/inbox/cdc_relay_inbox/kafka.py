@@ -55,7 +55,6 @@ class Runner:
         self._workers = max(1, min(workers or most, most))
         self._holder = str(uuid.uuid4())
         self._parts: dict[tuple[str, int], _Part] = {}
-        self._early: list[Any] = []
         self._stop = threading.Event()
         self.trouble: str | None = "not in the group yet"
         """Why no events are handled. None: all is well."""
@@ -72,11 +71,7 @@ class Runner:
         try:
             with ThreadPoolExecutor(self._workers, "inbox") as pool:
                 while not self._stop.is_set():
-                    early, self._early = self._early, []
-                    epoch = self._inbox.ledger.epoch
                     messages = self._consumer.consume(_WINDOW, 0.1)
-                    if epoch == self._inbox.ledger.epoch:  # else they come again
-                        messages = early + messages
                     self._window(pool, messages)
                     if time.monotonic() - checked > _CHECK_EVERY:
                         checked = time.monotonic()
@@ -102,7 +97,6 @@ class Runner:
         def positions() -> list[TopicPartition]:
             self._inbox.ledger.begin()
             self._parts.clear()
-            self._early.clear()
             return [self._position(p) for p in self._consumer.committed(partitions, timeout=10)]
 
         return self._until_available(positions) or partitions
@@ -149,9 +143,7 @@ class Runner:
                     break
             self._note(parts, all_)
         except SetBack:
-            # Else a new assignment has read the offsets in between.
-            if any(p.epoch == self._inbox.ledger.epoch for p in parts.values()):
-                self._begin_again()
+            self._begin_again()
         except _Stopping:
             pass
 
@@ -177,9 +169,7 @@ class Runner:
             assigned = self._consumer.assignment()
             if assigned:
                 self._consumer.pause(assigned)
-            m = self._consumer.poll(0)
-            if m is not None:
-                self._early.append(m)  # of a partition that was assigned just then
+            self._consumer.poll(0)
             assigned = self._consumer.assignment()
             if assigned:
                 self._consumer.resume(assigned)
@@ -210,8 +200,8 @@ class Runner:
 
     def _begin_again(self) -> None:
         _log.error("the database has less than this process committed: it was restored. Reading again from its offsets")
-        # Not seek, which is refused while a new assignment begins.
-        self._consumer.assign(self._positions([TopicPartition(*key) for key in self._parts]))
+        for p in self._positions([TopicPartition(*key) for key in self._parts]):
+            self._consumer.seek(p)
 
     def _retries(self) -> None:
         """Try parked events when they are due, and forget old ids."""
