@@ -33,8 +33,8 @@ func TestAlertsFireAndClearOnARealPrometheus(t *testing.T) {
 	node := s.kafka.Nodes[0]
 	node.Stop(t)
 	s.load(t, harness.Workload{Events: 700, Seed: 2}).Wait(t)
-	w.prometheus.Fires(t, "they fire while Kafka is away", "OutboxBacklog", "OutboxOldestPending", "OutboxNothingPublished",
-		"OutboxBrokerUnavailable")
+	w.prometheus.Fires(t, "they fire while Kafka is away", "OutboxBacklog", "OutboxOldestPending",
+		"OutboxNothingPublished", "OutboxBrokerUnavailable")
 	node.Start(t)
 	s.settled(t)
 	w.prometheus.Quiet(t, "they clear when it is back")

@@ -146,7 +146,8 @@ func drains(t *testing.T, partitions, transactions, rows int, headers string) fu
 
 // times multiplies each part.
 func (c cost) times(factor float64) cost {
-	return cost{c.allocations * factor, c.bytes * factor, c.calls * factor, c.statements * factor, c.wal * factor, c.seconds}
+	return cost{c.allocations * factor, c.bytes * factor, c.calls * factor, c.statements * factor, c.wal * factor,
+		c.seconds}
 }
 
 // less subtracts each part of other, but at most a share of what it is subtracted from.

@@ -91,8 +91,8 @@ func TestStatusSaysWhatIsDegraded(t *testing.T) {
 // nothing is known. Seen to fail with the line left out, and with what is unknown taken for caught up.
 func TestStatusSaysWhatTheServerIsAt(t *testing.T) {
 	for state, want := range map[string][]string{
-		"decoding": {"server         works through WAL without events for this relay", "wait for the server, not for the relay",
-			"1.0 GiB of WAL to go, the oldest for 34s, now in ReorderBufferRead", "2 transactions", "512.0 MiB went to files"},
+		"decoding": {"server         works through WAL without events for this relay",
+			"wait for the server, not for the relay", "1.0 GiB of WAL to go, the oldest for 34s, now in ReorderBufferRead", "2 transactions", "512.0 MiB went to files"},
 		"":          {"server         unknown", "1.0 GiB of WAL to go"},
 		"caught_up": {"server         has worked through the WAL\n", "!to go"},
 	} {

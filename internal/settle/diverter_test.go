@@ -16,7 +16,8 @@ func TestReasonFromBeforeAStartIsSaidOnce(t *testing.T) {
 	if again := beforeStart(inTrouble + ": " + said); again != said {
 		t.Errorf("after the next: got %q, want %q", again, said)
 	}
-	if got := beforeStart(""); !strings.Contains(got, "without a stored reason") || !strings.Contains(got, "cdc-relay check") {
+	got := beforeStart("")
+	if !strings.Contains(got, "without a stored reason") || !strings.Contains(got, "cdc-relay check") {
 		t.Errorf("without a reason: got %q, want that there is none, and how to learn it", got)
 	}
 }

@@ -53,8 +53,8 @@ type member struct {
 	outdated string // why it runs with the former content of its file
 }
 
-// Many prepares to serve what is added to it, in the place of one relay, from Open on. The service is the label of relays
-// that could not be made.
+// Many prepares to serve what is added to it, in the place of one relay, from Open on. The service is the label of
+// relays that could not be made.
 func (s *Server) Many(service, version string) *Many {
 	m := &Many{server: s, service: service, version: version, started: time.Now(), registry: prometheus.NewRegistry(),
 		members: map[string]*member{}, removed: map[string]prometheus.Collector{}}

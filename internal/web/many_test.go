@@ -81,7 +81,8 @@ func TestPathsAreOfTheRelayThatTheyName(t *testing.T) {
 	if _, body, _ := d.try("GET", "/metrics", ""); strings.Contains(body, removed) {
 		t.Error("a relay that is back is still removed in the metrics")
 	}
-	if code, body, _ := d.try("GET", "/readyz?relay=bolt", ""); code != 503 || !strings.Contains(body, "database is away") {
+	code, body, _ := d.try("GET", "/readyz?relay=bolt", "")
+	if code != 503 || !strings.Contains(body, "database is away") {
 		t.Errorf("a relay that waits: got %d: %s", code, body)
 	}
 }

@@ -32,8 +32,8 @@ func TuneMemoryTo(needs int64) {
 	}
 }
 
-// MemoryOf is the limit for a process with a relay of each configuration: their windows, a quarter of them for requests,
-// and what is needed beside them.
+// MemoryOf is the limit for a process with a relay of each configuration: their windows, a quarter of them for
+// requests, and what is needed beside them.
 func MemoryOf(relays ...config.Config) (bytes int64) {
 	bytes = baseMemory + int64(max(len(relays)-1, 0))*furtherRelay
 	for _, cfg := range relays {

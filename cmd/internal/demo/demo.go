@@ -77,8 +77,7 @@ func find() (path string, err error) {
 		return path, nil
 	}
 	missing := fmt.Errorf("%s is not installed beside this program (%s) or on the PATH. The demo and its servers are a "+
-		"program "+
-		"of their own, so that cdc-relay links none of them: make build build-demo builds both into bin, and in a clone make demo or "+
-		"go run ./cmd/cdc-relay-demo runs it at once", Program, filepath.Dir(here))
+		"program of their own, so that cdc-relay links none of them: make build build-demo builds both into bin, and in a "+
+		"clone make demo or go run ./cmd/cdc-relay-demo runs it at once", Program, filepath.Dir(here))
 	return "", cli.Usage(missing)
 }

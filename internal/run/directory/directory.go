@@ -210,8 +210,8 @@ func (d *Directory) align(ctx context.Context, f *file) {
 		d.start(ctx, f)
 	case f.wanted == nil:
 		d.o.Logger.Warn().Str("relay", f.name).Str("slot", f.running.relay.Config.Postgres.Slot).
-			Msg("the relay's file is gone; stopping the relay. Its slot stays in the database and keeps WAL: if it is gone for " +
-				"good, drop the slot with cdc-relay slot drop")
+			Msg("the relay's file is gone; stopping the relay. Its slot stays in the database and keeps WAL: if it is gone " +
+				"for good, drop the slot with cdc-relay slot drop")
 		d.stop(f)
 	case f.wrong != nil:
 		d.o.Audience.Outdated(f.name, f.wrong.Error())
@@ -312,7 +312,8 @@ func (d *Directory) fail(f *file, err error) {
 	}
 	f.retry = time.Now().Add(retryAfter)
 	d.o.Logger.Error().Str("relay", f.name).Err(err).Stringer("retry_in", retryAfter).Msg("the relay ended by itself")
-	d.o.Audience.Halted(f.name, err.Error(), fmt.Sprintf("correct what it says; the relay is tried again every %v", retryAfter))
+	d.o.Audience.Halted(f.name, err.Error(),
+		fmt.Sprintf("correct what it says; the relay is tried again every %v", retryAfter))
 }
 
 func (d *Directory) tune() {

@@ -101,8 +101,8 @@ func Load(ctx context.Context, a *cli.App, needs []string) (config.Config, error
 	return Name(ctx, a.Origin, cfg)
 }
 
-// Name asks the database for the slot if postgres.slot is not set, and for service if that is not set either. The origin
-// of a key is "" if it is not set. With an error the configuration is as it was.
+// Name asks the database for the slot if postgres.slot is not set, and for service if that is not set either. The
+// origin of a key is "" if it is not set. With an error the configuration is as it was.
 func Name(ctx context.Context, origin func(key string) string, cfg config.Config) (config.Config, error) {
 	if origin("postgres.slot") != "" {
 		return cfg, nil

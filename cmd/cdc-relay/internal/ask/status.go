@@ -27,8 +27,8 @@ func Reachable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// Status asks the process at the address for the status of the relay of that name, as JSON; "": of its only relay, or of
-// all.
+// Status asks the process at the address for the status of the relay of that name, as JSON; "": of its only relay, or
+// of all.
 func Status(ctx context.Context, address, tokenFile, name string) ([]byte, error) {
 	path := "/api/v1/status"
 	if name != "" {
