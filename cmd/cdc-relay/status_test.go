@@ -92,7 +92,8 @@ func TestStatusSaysWhatIsDegraded(t *testing.T) {
 func TestStatusSaysWhatTheServerIsAt(t *testing.T) {
 	for state, want := range map[string][]string{
 		"decoding": {"server         works through WAL without events for this relay",
-			"wait for the server, not for the relay", "1.0 GiB of WAL to go, the oldest for 34s, now in ReorderBufferRead", "2 transactions", "512.0 MiB went to files"},
+			"wait for the server, not for the relay",
+			"1.0 GiB of WAL to go, the oldest for 34s, now in ReorderBufferRead", "2 transactions", "512.0 MiB went to files"},
 		"":          {"server         unknown", "1.0 GiB of WAL to go"},
 		"caught_up": {"server         has worked through the WAL\n", "!to go"},
 	} {

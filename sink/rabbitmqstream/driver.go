@@ -148,8 +148,8 @@ func (d *Driver) dial(ctx context.Context) (*wire.Conn, error) {
 }
 
 // dialLeader connects to the node that leads the stream. Another node's copy may lack the end, so what is there may be
-// taken for missing. Where the leader cannot be reached at the address that it advertises, the configured node's copy has
-// to do.
+// taken for missing. Where the leader cannot be reached at the address that it advertises, the configured node's copy
+// has to do.
 func (d *Driver) dialLeader(ctx context.Context, stream string) (*wire.Conn, error) {
 	c, err := d.dial(ctx)
 	if err != nil {

@@ -77,8 +77,10 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"killed takeover seconds": {ci: 10, nightly: 1},
 
 	// Of the packages for other languages, each.
-	"kills of a package":           {ci: 2, nightly: 20},
-	"every nth step dies in a run": {ci: 4, nightly: 1},
+	"kills of a package":           {ci: 0, nightly: 20},
+	"restores beneath a package":   {ci: 0, nightly: 1},
+	"READMEs that are followed":    {ci: 0, nightly: 1}, // which installs from registries
+	"every nth step dies in a run": {ci: 8, nightly: 1},
 
 	"chaos faults":  {ci: 12, nightly: 200},
 	"verified rows": {ci: 20_000, nightly: 1_000_000},

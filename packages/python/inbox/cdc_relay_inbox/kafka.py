@@ -55,6 +55,7 @@ class Runner:
         self._workers = max(1, min(workers or most, most))
         self._holder = str(uuid.uuid4())
         self._parts: dict[tuple[str, int], _Part] = {}
+        self._early: list[Any] = []  # messages that came while handlers ran
         self._stop = threading.Event()
         self.trouble: str | None = "not in the group yet"
         """Why no events are handled. None: all is well."""
@@ -71,8 +72,8 @@ class Runner:
         try:
             with ThreadPoolExecutor(self._workers, "inbox") as pool:
                 while not self._stop.is_set():
-                    messages = self._consumer.consume(_WINDOW, 0.1)
-                    self._window(pool, messages)
+                    messages, self._early = self._early, []
+                    self._window(pool, messages or self._consumer.consume(_WINDOW, 0.1))
                     if time.monotonic() - checked > _CHECK_EVERY:
                         checked = time.monotonic()
                         self._check()
@@ -97,6 +98,7 @@ class Runner:
         def positions() -> list[TopicPartition]:
             self._inbox.ledger.begin()
             self._parts.clear()
+            self._early.clear()
             return [self._position(p) for p in self._consumer.committed(partitions, timeout=10)]
 
         return self._until_available(positions) or partitions
@@ -169,7 +171,8 @@ class Runner:
             assigned = self._consumer.assignment()
             if assigned:
                 self._consumer.pause(assigned)
-            self._consumer.poll(0)
+            if (early := self._consumer.poll(0)) is not None:  # of partitions that were assigned just now
+                self._early.append(early)
             assigned = self._consumer.assignment()
             if assigned:
                 self._consumer.resume(assigned)
