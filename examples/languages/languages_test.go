@@ -85,8 +85,8 @@ func messages(columns bool) []byte {
 }
 
 // The same events twice through a consumer of each language: each has its effect once, in its key's order; those that
-// are refused have none, their followers wait for the decision, and they are dead letters that a replay and the next run
-// bring through. Seen to fail with a claim that answers new to each, one that never answers behind, and with an
+// are refused have none, their followers wait for the decision, and they are dead letters that a replay and the next
+// run bring through. Seen to fail with a claim that answers new to each, one that never answers behind, and with an
 // inbox_done that leaves the followers waiting.
 func TestConsumersInOtherLanguages(t *testing.T) {
 	for name, l := range spoken {

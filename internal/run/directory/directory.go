@@ -210,8 +210,8 @@ func (d *Directory) align(ctx context.Context, f *file) {
 		d.start(ctx, f)
 	case f.wanted == nil:
 		d.o.Logger.Warn().Str("relay", f.name).Str("slot", f.running.relay.Config.Postgres.Slot).
-			Msg("the relay's file is gone; stopping the relay. Its slot stays in the database and keeps WAL: if it is gone " +
-				"for good, drop the slot with cdc-relay slot drop")
+			Msg("the relay's file is gone; stopping the relay. Its slot stays in the database and keeps WAL: if the " +
+				"relay will not come back, drop the slot with cdc-relay slot drop")
 		d.stop(f)
 	case f.wrong != nil:
 		d.o.Audience.Outdated(f.name, f.wrong.Error())
