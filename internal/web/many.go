@@ -239,8 +239,8 @@ func (m *Many) handler() http.Handler {
 		answer(w, http.StatusOK, map[string]any{"items": m.statuses()})
 	})
 	all.HandleFunc("/api/", func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusBadRequest, errors.New("this process runs several relays: name one by the parameter relay, as in "+
-			"/api/v1/dlq?relay=NAME; /api/v1/status lists them"))
+		fail(w, http.StatusBadRequest, errors.New("this process runs several relays: name one by the parameter relay, "+
+			"as in /api/v1/dlq?relay=NAME; /api/v1/status lists them"))
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		values := req.URL.Query()
