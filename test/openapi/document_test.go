@@ -81,7 +81,8 @@ func TestDocumentIsOpenAPI(t *testing.T) {
 // ours are addresses of the server; pages are those that browsers show to people.
 var (
 	ours  = regexp.MustCompile(`^(?:[A-Z]+ )?(/(?:[a-z].*)?)$`)
-	pages = []string{"/", "/{$}", "/console/", "/docs", "/docs/", "/docs/handbook.css", "/docs/{page...}", "/api/"}
+	pages = []string{"/", "/{$}", "/console/", "/docs", "/docs/", "/docs/handbook.css", "/docs/{page...}",
+		"/docs/runbooks/", "/api/"}
 )
 
 // served are the addresses that stand in the code of the server.
