@@ -36,7 +36,8 @@ func haltCodes(t *testing.T) (codes []string) {
 func TestEveryHaltHasItsRunbook(t *testing.T) {
 	const dir = "../docs/runbooks"
 	codes := haltCodes(t)
-	for _, code := range codes {
+	pages := append(slices.Clone(codes), "configuration") // of a file of several relays; no relay that runs has it
+	for _, code := range pages {
 		text, err := os.ReadFile(filepath.Join(dir, code+".md"))
 		if err != nil {
 			t.Errorf("halt %s: %v", code, err)
@@ -83,12 +84,12 @@ func TestEveryHaltHasItsRunbook(t *testing.T) {
 	if want := slices.Sorted(slices.Values(codes)); !slices.Equal(shown, want) {
 		t.Errorf("cdc_relay_halted: got the codes %q, want those of halt.go, %q", shown, want)
 	}
-	pages, err := os.ReadDir(dir)
+	files, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range pages {
-		if !slices.Contains(codes, strings.TrimSuffix(page.Name(), ".md")) {
+	for _, page := range files {
+		if !slices.Contains(pages, strings.TrimSuffix(page.Name(), ".md")) {
 			t.Errorf("docs/runbooks/%s is of no halt", page.Name())
 		}
 	}

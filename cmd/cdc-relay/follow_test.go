@@ -28,5 +28,5 @@ func TestCommandLeavesARequestThatDoesNotComeOn(t *testing.T) {
 	}
 	defer stream.Close()
 	cdcRelay(t, s.environ, "dlq", "replay", "--all", "--timeout", "2s").want(t, exitDone,
-		[]string{"request 1 goes on: 0 of 3 dead letters so far"}, nil)
+		[]string{"request 1 continues: 0 of 3 dead letters so far"}, nil)
 }

@@ -125,7 +125,7 @@ func TestRepairDoesNotCountWhatDied(t *testing.T) {
 	makeAnew(t, cluster, topic, 3, "max.message.bytes", "5000")
 	o := cdcRelay(t, s.environ, "verify", "--json", "--wait=0s", "--repair", "--yes")
 	if v := verdictOf(t, o); o.code != exitFailed || v.Lost != 20 || v.Repaired == nil || *v.Repaired != 19 ||
-		!strings.Contains(fmt.Sprint(v.Notes), "1 of the events died") {
+		!strings.Contains(fmt.Sprint(v.Notes), "1 of the events became dead letters") {
 		t.Errorf("got exit code %d and %+v, errors %s; want 19 of 20 repaired, and one dead", o.code, v, o.errors)
 	}
 	if code := r.stop(t, syscall.SIGTERM); code != exitDone {

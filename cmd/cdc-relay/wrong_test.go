@@ -100,8 +100,8 @@ func TestWhatIsNamedAndNotConcernedIsSaid(t *testing.T) {
 		CASE WHEN i % 2 = 0 THEN 'infinity'::timestamptz END, 'no leader', 'transient'
 		FROM generate_series(0, 2399) i, cdc_relay_source s`)
 	run("retry", "now", "--all").want(t, exitDone,
-		[]string{"2400 parked events match", "1200 wait until their topic or partition is well", "outbox.event.sick",
-			"1200 are behind"}, nil)
+		[]string{"2400 parked events match", "1200 wait until their topic or partition recovers", "outbox.event.sick",
+			"1200 wait behind"}, nil)
 	run("retry", "now", "--all", "--json").want(t, exitDone, []string{`"matching": 2400`, `"waiting_for_topic": 1200`},
 		nil)
 	run("retry", "now", "--topic=other").want(t, exitDone, []string{"no parked events match"}, nil)

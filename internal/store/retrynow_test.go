@@ -22,7 +22,7 @@ func TestRetryOfWhatNoTimeKeepsSaysWhatItWaitsFor(t *testing.T) {
 		f    store.Filter
 		want string
 	}{
-		{store.Filter{IDs: []string{uuid(1)}}, "1 wait until their topic or partition is well"},
+		{store.Filter{IDs: []string{uuid(1)}}, "1 wait until their topic or partition recovers"},
 		{store.Filter{IDs: []string{uuid(9)}}, "no parked event matches"},
 		{store.Filter{All: true}, ""},
 	} {

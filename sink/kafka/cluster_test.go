@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -158,11 +159,14 @@ func TestLeaderMoveIsNoticedAtOnce(t *testing.T) {
 		}
 		wantAccepted(t, send(t, d, b), 2*i+1)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if len(o.moves) != 20 || d.Stats().LeaderMoves != 20 {
-		t.Errorf("moves: got %d and counted %d, want 20", len(o.moves), d.Stats().LeaderMoves)
-	}
+	harness.Eventually(t, patience, "each move is told", func(context.Context) string { // behind the new leader
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if len(o.moves) != 20 || d.Stats().LeaderMoves != 20 {
+			return fmt.Sprintf("got %d and counted %d, want 20", len(o.moves), d.Stats().LeaderMoves)
+		}
+		return ""
+	})
 }
 
 // Breaks when the driver asks for topics that no one asked it for, or asks often while all is well. Seen to fail with
