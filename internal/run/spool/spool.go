@@ -136,23 +136,14 @@ func (s *Spool) Rest() <-chan *replication.Batch { return s.rest }
 
 // Err is why the stream cannot be read on, once Batches is closed: what the decoder refuses.
 func (s *Spool) Err() error {
-	select {
-	case <-s.left:
-		return s.failed
-	default:
+	if s.taking() {
 		return nil
 	}
+	return s.failed
 }
 
 // Taking reports whether the stream is being stored.
-func (s *Spool) Taking() bool {
-	select {
-	case <-s.left:
-		return false
-	default:
-		return s.o.Stream != nil
-	}
-}
+func (s *Spool) Taking() bool { return s.o.Stream != nil && s.taking() }
 
 // Empty reports that nothing is spooled and that the stream is not stored any more.
 func (s *Spool) Empty() bool { return s.empty.Load() }
