@@ -53,8 +53,7 @@ type member struct {
 	outdated string // why it runs with the former content of its file
 }
 
-// Many prepares to serve what is added to it, in the place of one relay, from Open on. The service is the label of
-// relays that could not be made.
+// Many returns a Many, which begins to serve at Open. Relays that could not be made have service as their label.
 func (s *Server) Many(service, version string) *Many {
 	m := &Many{server: s, service: service, version: version, started: time.Now(), registry: prometheus.NewRegistry(),
 		members: map[string]*member{}, removed: map[string]prometheus.Collector{}}
@@ -64,15 +63,15 @@ func (s *Server) Many(service, version string) *Many {
 	return m
 }
 
-// Open begins to serve: the first relays are there, or it is said why not. Call it once.
+// Open begins to serve. Call it once, when each of the first relays has been added or reported as halted.
 func (m *Many) Open() { m.server.answer(m.handler()) }
 
-// Registerer takes the metrics of the relay of that name.
+// Registerer returns where the named relay registers its metrics.
 func (m *Many) Registerer(name string) prometheus.Registerer {
 	return prometheus.WrapRegistererWith(prometheus.Labels{"relay": name}, m.registry)
 }
 
-// Serve serves the relay under the name from now on. The desk may be nil, and its opener closes it after Leave.
+// Serve serves the relay under the name from now on. The desk may be nil; the caller closes it after Leave.
 func (m *Many) Serve(name string, r *relay.Relay, desk *consumers.Desk) {
 	g := m.server.guard
 	g.c.Inbox = desk
@@ -83,15 +82,15 @@ func (m *Many) Serve(name string, r *relay.Relay, desk *consumers.Desk) {
 	m.replace(name, of)
 }
 
-// Waits says what the relay of that name waits for before it can be made.
+// Waits reports what the named relay waits for before it can be made.
 func (m *Many) Waits(name, reason string) { m.replace(name, m.without("", reason, "")) }
 
-// Leave ends what Serve began: the relay has stopped, and what follows is not known yet.
+// Leave stops serving the named relay, which has stopped; until the next report it is shown as starting.
 func (m *Many) Leave(name string) {
 	m.Waits(name, "the relay has stopped, and has not been started again yet")
 }
 
-// Halted says why no relay of that name runs, and what to do.
+// Halted reports why the named relay does not run, and what to do.
 func (m *Many) Halted(name, reason, remedy string) {
 	m.mu.Lock()
 	now := m.members[name]
@@ -102,7 +101,7 @@ func (m *Many) Halted(name, reason, remedy string) {
 	}
 }
 
-// Outdated says why the relay runs with the former content of its file; "": it does not.
+// Outdated reports why the relay runs with the former content of its file, or "" if it does not.
 func (m *Many) Outdated(name, why string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,7 +110,7 @@ func (m *Many) Outdated(name, why string) {
 	}
 }
 
-// Concerns says what Outdated has said, for the relay of that name.
+// Concerns returns what Outdated last reported about the named relay.
 func (m *Many) Concerns(name string) []relay.Degradation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,10 +122,10 @@ func (m *Many) Concerns(name string) []relay.Degradation {
 		Text: "the file of this relay has changed, and the relay runs with its former content: " + of.outdated}}
 }
 
-// Gone forgets the relay of that name.
+// Gone forgets the named relay.
 func (m *Many) Gone(name string) { m.replace(name, nil) }
 
-// without is a relay that does not run: with a code it is halted, without one it is starting.
+// without returns a member for a relay that does not run: halted if there is a code, else starting.
 func (m *Many) without(code, reason, remedy string) *member {
 	st := relay.Status{Service: m.service, Version: m.version, Started: m.started, Since: time.Now(),
 		Role: relay.RoleStarting, Reasons: []string{reason}, Degraded: []relay.Degradation{}}
@@ -140,7 +139,7 @@ func (m *Many) without(code, reason, remedy string) *member {
 	return &member{halted: st, service: m.service}
 }
 
-// replace puts a member in the place of the one of that name; nil: there is none any more.
+// replace puts a member in the place of the named one; nil removes it.
 func (m *Many) replace(name string, of *member) {
 	ended := m.swap(name, of)
 	if ended != nil && ended.endLive != nil {
@@ -148,7 +147,7 @@ func (m *Many) replace(name string, of *member) {
 	}
 }
 
-// swap returns the member that is not served any more, or not at all; nil: none.
+// swap returns the member that is no longer served; nil if there is none.
 func (m *Many) swap(name string, of *member) (ended *member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,13 +181,13 @@ func (m *Many) swap(name string, of *member) (ended *member) {
 	return was
 }
 
-// labels are those of a relay that does not run. Two names that differ in bytes that are not UTF-8 have the same: then
-// one of them is shown.
+// labels returns the labels of a relay that does not run. Names that differ only in bytes that are not UTF-8 get the
+// same labels, and only one of them is shown.
 func labels(name, service string) prometheus.Labels {
 	return prometheus.Labels{"relay": strings.ToValidUTF8(name, "?"), "service": service}
 }
 
-// end ends what Serve began for all.
+// end stops serving all relays.
 func (m *Many) end() {
 	m.mu.Lock()
 	m.closed = true
@@ -205,7 +204,7 @@ type Named struct {
 	relay.Status
 }
 
-// statuses are those of all relays, by name.
+// statuses returns the status of every relay, by name.
 func (m *Many) statuses() []Named {
 	m.mu.Lock()
 	members := maps.Clone(m.members)
@@ -256,7 +255,7 @@ func (m *Many) handler() http.Handler {
 	})
 }
 
-// one answers about the relay of that name.
+// one answers requests about the named relay.
 func (m *Many) one(w http.ResponseWriter, req *http.Request, name string) {
 	m.mu.Lock()
 	of := m.members[name]
@@ -277,7 +276,7 @@ func (m *Many) one(w http.ResponseWriter, req *http.Request, name string) {
 	}
 }
 
-// tellLive answers whether the loops of all relays turn: if one is stuck, a restart of the process is the cure.
+// tellLive answers /livez: it fails if a loop of any relay is stuck, which a restart of the process cures.
 func (m *Many) tellLive(w http.ResponseWriter, _ *http.Request) {
 	m.mu.Lock()
 	members := maps.Clone(m.members)
@@ -294,8 +293,8 @@ func (m *Many) tellLive(w http.ResponseWriter, _ *http.Request) {
 	answer(w, statusCode(len(reasons) == 0), map[string]any{"live": len(reasons) == 0, "reasons": reasons})
 }
 
-// tellReady answers whether the process does its work: it is ready while one relay is, or there is none. What is wrong
-// with some of several relays degrades it: taking it away from the others would fix nothing.
+// tellReady answers /readyz: ready while at least one relay is, or there is none. Trouble of some relays degrades the
+// process and no more, since taking it out of service would stop the others, too.
 func (m *Many) tellReady(w http.ResponseWriter, req *http.Request) {
 	statuses := m.statuses()
 	reasons, degraded, ready := []string{}, []relay.Degradation{}, 0

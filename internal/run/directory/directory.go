@@ -1,6 +1,6 @@
 // Package directory keeps a relay running for each configuration file of a directory: a file that appears starts one, a
-// changed file restarts it, a file that goes stops it, and no other relay notices. It decides what runs and why
-// something does not. What a relay is made of, and who is told, its options say.
+// changed file restarts it, a removed file stops it, and the other relays keep running. Options supply how a relay is
+// made and who receives the reports.
 //
 // Tested in directory_test.go on real files, with stand-ins for relays; with real ones by cmd/cdc-relay.
 package directory
@@ -28,7 +28,7 @@ const (
 	retryAfter = 15 * time.Second
 )
 
-// Relay is what a file describes.
+// Relay is the relay that a file describes.
 type Relay struct {
 	Config config.Config
 	// Slot is the replication slot and its server; empty: not known before the database is asked.
@@ -38,17 +38,19 @@ type Relay struct {
 	Run func(ctx context.Context, claim func(ctx context.Context, slot string) error) error
 }
 
-// Audience is told what becomes of the files. Calls come from any goroutine, and may repeat what was said.
+// Audience receives reports about the files. Its methods are called from any goroutine, and may be called again with
+// the same report.
 type Audience interface {
-	// Halted says why the file's relay does not run, and what to do.
+	// Halted reports why the file's relay does not run, and what to do.
 	Halted(name, reason, remedy string)
-	// Outdated says why the relay runs with the former content of its file; "": it runs with the present one.
+	// Outdated reports why the relay runs with the former content of its file, or "" once it runs with the present
+	// content.
 	Outdated(name, why string)
-	// Gone says that the file is gone, and its relay has stopped.
+	// Gone reports that the file was removed and its relay has stopped.
 	Gone(name string)
 }
 
-// Options say what a directory is for.
+// Options configure a Directory.
 type Options struct {
 	Path     string
 	Describe func(file string, text []byte) (Relay, error)
@@ -58,14 +60,14 @@ type Options struct {
 
 	// Look is the time between two looks, Look by default.
 	Look time.Duration
-	// Memory is what all relays together may take, in bytes; 0: no limit. Needs is what those take that run.
+	// Memory bounds the sum of Needs over the running relays, in bytes; 0 means no limit.
 	Memory int64
 	Needs  func(relays ...config.Config) int64
-	// Tune is called with what the running relays need whenever that changes.
+	// Tune is called with that sum whenever it changes.
 	Tune func(bytes int64)
 }
 
-// Directory is the relays of the files. Its invariants:
+// Directory runs a relay for each file. Its invariants:
 //
 //   - D1 A file has at most one relay at a time: the next is made when the former has ended.
 //   - D2 A slot of a server is claimed by one file at a time, and by the same one across restarts.
@@ -102,7 +104,7 @@ type ending struct {
 	err  error
 }
 
-// New prepares the relays of the directory; Run starts them.
+// New returns a Directory; Run starts its relays.
 func New(o Options) *Directory {
 	if o.Look == 0 {
 		o.Look = Look
@@ -110,8 +112,8 @@ func New(o Options) *Directory {
 	return &Directory{o: o, ended: make(chan ending), files: map[string]*file{}, slots: map[string]string{}}
 }
 
-// Run keeps the relays running until the context ends and they have stopped. It returns why some of them could not stop
-// in order, or why the directory cannot be read when it begins.
+// Run keeps the relays running until the context ends and they have stopped. It returns an error if the directory
+// cannot be read at the start, or if a relay did not stop in an orderly way.
 func (d *Directory) Run(ctx context.Context) error {
 	found, err := d.read()
 	if err != nil {
@@ -152,7 +154,7 @@ func (d *Directory) leave() (err error) {
 	return err
 }
 
-// settle takes in what a look has found, and brings the relays in line.
+// settle applies the result of a look: it starts, restarts and stops relays.
 func (d *Directory) settle(ctx context.Context, found map[string]content, first bool) {
 	for name := range found {
 		if d.files[name] == nil {
@@ -195,7 +197,7 @@ func (d *Directory) describe(f *file) (Relay, error) {
 	return d.o.Describe(f.path, f.taken.text)
 }
 
-// align brings the file's relay in line with what the file wants, as far as that can be now.
+// align starts, restarts or stops the file's relay as its content asks, as far as that is possible now.
 func (d *Directory) align(ctx context.Context, f *file) {
 	switch {
 	case f.running != nil && f.running.stopping: // see took
@@ -232,7 +234,7 @@ func (d *Directory) stop(f *file) {
 	f.running.stop()
 }
 
-// busy are the configurations of the relays that run or are stopping, but for that of the file.
+// busy returns the configurations of the relays that run or are stopping, without the file's own.
 func (d *Directory) busy(but *file) (configs []config.Config) {
 	for _, f := range d.files {
 		if f.running != nil && f != but {
@@ -242,7 +244,7 @@ func (d *Directory) busy(but *file) (configs []config.Config) {
 	return configs
 }
 
-// fits says why there is no memory for what the file wants, in place of what runs of it.
+// fits returns an error if the file's relay needs more memory than is left once its running one has stopped.
 func (d *Directory) fits(f *file) error {
 	if d.o.Memory == 0 {
 		return nil
@@ -257,7 +259,7 @@ func (d *Directory) fits(f *file) error {
 
 func inMiB(bytes int64) config.ByteSize { return config.ByteSize((bytes + 1<<20 - 1) >> 20 << 20) }
 
-// start runs the relay that the file wants, if it may now.
+// start starts the file's relay unless its slot or its memory is taken.
 func (d *Directory) start(ctx context.Context, f *file) {
 	if time.Now().Before(f.retry) {
 		return
@@ -283,7 +285,7 @@ func (d *Directory) start(ctx context.Context, f *file) {
 	}()
 }
 
-// took takes in that a relay has ended.
+// took handles the end of a relay.
 func (d *Directory) took(ctx context.Context, e ending) {
 	f := d.files[e.name]
 	asked := f.running.stopping
@@ -305,7 +307,7 @@ func (d *Directory) took(ctx context.Context, e ending) {
 	}
 }
 
-// fail tells that a relay ended by itself. It is tried again, and what is wrong may take a person.
+// fail reports a relay that ended by itself. It is started again after a pause.
 func (d *Directory) fail(f *file, err error) {
 	if err == nil {
 		err = errors.New("it ended without an error")
@@ -322,7 +324,7 @@ func (d *Directory) tune() {
 	}
 }
 
-// own gives the slot, and no other, to the relay of that name, unless it is another's: then it says whose.
+// own makes the slot the only one of the named relay. If another relay has the slot, it returns that one's name.
 func (d *Directory) own(name, slot string) (holder string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -336,7 +338,7 @@ func (d *Directory) own(name, slot string) (holder string) {
 	return holder
 }
 
-// claim waits until the slot is that of the relay.
+// claim waits until the relay owns the slot.
 func (d *Directory) claim(ctx context.Context, name, slot string) error {
 	for {
 		holder := d.own(name, slot)

@@ -2,7 +2,7 @@
 // keep its WAL, and hands it out again in order, as the stream would have done. A message is stored as it came: an
 // event that is read later from its row in the outbox could be gone by then, or changed, or hidden.
 //
-// The package decides neither when to spool nor what becomes of an event. Who takes the batches counts their events in
+// The package decides neither when to spool nor where an event ends. Who takes the batches counts their events in
 // a ledger, and a row is deleted when that has come past it.
 //
 // Three goroutines, which a session starts and waits for: the intake (intake.go) is the only one to read the stream
@@ -34,7 +34,7 @@ const (
 
 var again = retry.Backoff{Initial: 20 * time.Millisecond, Max: 2 * time.Second, Jitter: 0.2}
 
-// Tables is the table; package store says what its methods promise.
+// Tables is the spool's table; package store documents the methods.
 type Tables interface {
 	OpenSpool(ctx context.Context) (store.SpoolState, error)
 	Spool(ctx context.Context, r store.Spooled) error
@@ -42,7 +42,7 @@ type Tables interface {
 	DeleteSpooled(ctx context.Context, upTo int64) error
 }
 
-// Options is what a spool is made of.
+// Options configure a Spool.
 type Options struct {
 	Tables Tables
 	Logger zerolog.Logger
@@ -128,10 +128,11 @@ func (s *Spool) Run(ctx context.Context) {
 // Wait returns when all goroutines have ended.
 func (s *Spool) Wait() { s.ended.Wait() }
 
-// Batches are what is stored, in order. Closed: that was all, and the stream goes on with Rest, unless there is an Err.
+// Batches delivers the stored batches in order. It is closed behind the last one; then the stream continues with Rest,
+// unless Err is set.
 func (s *Spool) Batches() <-chan *replication.Batch { return s.batches }
 
-// Rest is what was read of the stream and is not stored; closed behind it.
+// Rest delivers what was read of the stream and not stored; it is closed behind the last of it.
 func (s *Spool) Rest() <-chan *replication.Batch { return s.rest }
 
 // Err is why the stream cannot be read on, once Batches is closed: what the decoder refuses.

@@ -16,7 +16,7 @@ type Spooled struct {
 	Data      []byte // as package spool packs it
 }
 
-// SpoolState is what is spooled of a source.
+// SpoolState describes the spooled batches of a source.
 type SpoolState struct {
 	First, Last int64      // numbers of rows, 0 when there is none
 	Era         int64      // of the last row
