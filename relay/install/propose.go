@@ -72,8 +72,9 @@ func scanColumn(row pgx.CollectableRow) (c column, err error) {
 
 // What applications call these columns, in lower case and without underscores, and the states that they know.
 var (
-	flagNames   = words("processed published sent dispatched completed done delivered relayed")
-	timeNames   = words("processedat publishedat sentat dispatchedat completedat deliveredat relayedat")
+	flagNames = words("processed published sent dispatched completed done delivered relayed")
+	timeNames = words("processedat publishedat sentat dispatchedat completedat deliveredat relayedat " +
+		"processedon publishedon processedonutc publishedonutc processedatutc")
 	stateNames  = words("status state processingstatus publishstatus")
 	countNames  = words("retrycount retries attempts attemptcount retryattempts tries trycount failurecount")
 	errorNames  = words("lasterror error errormessage lasterrormessage errortext failurereason lastfailure")

@@ -41,6 +41,7 @@ func (w *writer) relayOf(ctx context.Context) {
 		w.page.remember("what init has to create could not be found out: %v", err)
 		return
 	}
+	w.states(plan.Proposed)
 	if len(plan.Proposed) == 0 {
 		return
 	}

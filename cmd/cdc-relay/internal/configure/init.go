@@ -137,12 +137,13 @@ func (w written) print(a *cli.App) {
 
 // writer fills a page from what is set and what the database has.
 type writer struct {
-	page  *page
-	cfg   config.Config
-	d     database
-	isSet func(key string) bool
-	table string           // that was recognised, or named
-	left  []config.Setting // what the file is complete with: it holds a password, so it is not written
+	page       *page
+	cfg        config.Config
+	d          database
+	isSet      func(key string) bool
+	table      string // that was recognised, or named
+	recognised table
+	left       []config.Setting // what the file is complete with: it holds a password, so it is not written
 }
 
 // leaveOut does not write a value from which the password could not be taken out.
@@ -200,6 +201,10 @@ func (w *writer) outbox() {
 	case len(found) == 0:
 		w.page.set("outbox.table", quote(w.cfg.Outbox.Table),
 			"No table looks like an outbox: cdc-relay init creates this one. Another one is yours? Name it, and its columns.")
+		if !w.isSet("outbox.columns.headers") {
+			w.page.set("outbox.columns.headers", "headers", "A jsonb object of strings becomes message headers.")
+			w.cfg.Outbox.Columns.Headers = "headers"
+		}
 	case len(found) > 1 && found[0].score == found[1].score:
 		w.page.set("outbox.table", quote(w.cfg.Outbox.Table), "Tables that look like an outbox: "+list(found)+".")
 		w.page.remember("choose the outbox among %s: config init again, with --outbox-table", list(found))
@@ -211,8 +216,11 @@ func (w *writer) outbox() {
 // mapped writes the table and its columns.
 func (w *writer) mapped(found []candidate) {
 	best := found[0]
-	w.table, w.cfg.Outbox.Table = best.String(), best.String()
+	w.table, w.cfg.Outbox.Table, w.recognised = best.String(), best.String(), best.table
 	comments := []string{"Recognised by its columns."}
+	if l, is := libraryOf(best.table); is {
+		comments = []string{"Recognised as the table of " + l.library + "."}
+	}
 	if len(found) > 1 {
 		comments = append(comments, "Less like an outbox, but possible: "+list(found[1:])+".")
 	}
@@ -222,22 +230,48 @@ func (w *writer) mapped(found []candidate) {
 		if w.isSet(key) {
 			continue
 		}
-		switch column := best.of[f.key]; {
-		case column != "":
+		if column := best.of[f.key]; column != "" {
 			w.page.set(key, quote(column))
-		case f.key == "aggregate_type" && !w.isSet("message.topic"):
-			w.page.set(key, `""`, "No column was recognised.")
-			w.cfg.Message.Topic = "outbox.event"
-			w.page.set("message.topic", w.cfg.Message.Topic, "Without a type of the aggregate all events share one topic.")
-			w.page.remember("choose message.topic: no column for the type of the aggregate was recognised")
-		default:
-			w.page.set(key, `""`, "No column was recognised.")
+			continue
 		}
-		if f.key == "aggregate_id" && best.of[f.key] == "" {
+		w.page.set(key, `""`, "No column was recognised.")
+		switch f.key {
+		case "event_type": // every event has one
+			best.of[f.key] = "event_type"
+			w.page.set(key, "event_type")
+			w.page.remember("name the column of the type of an event in outbox.columns.event_type, or add one: ALTER TABLE %s "+
+				"ADD COLUMN event_type text NOT NULL DEFAULT 'order_changed', with a type of yours",
+				inSQL(best.schema)+"."+inSQL(best.name))
+		case "aggregate_type":
+			w.topic(best.table)
+		case "aggregate_id":
 			w.page.remember("name the column of the key in outbox.columns.aggregate_id: without it no order is kept")
 		}
 	}
 	w.take(best.of)
+	w.library(best.table)
+}
+
+// topic writes the topic of events without a type of the aggregate.
+func (w *writer) topic(t table) {
+	if w.cfg.Sink == config.SinkRabbitMQ && !w.isSet("rabbitmq.routing_key") {
+		w.cfg.RabbitMQ.RoutingKey = "{event_type}"
+		w.page.set("rabbitmq.routing_key", quote(w.cfg.RabbitMQ.RoutingKey))
+	}
+	if w.isSet("message.topic") {
+		return
+	}
+	for _, name := range strings.Fields(topicNames) {
+		if column := t.column(name); column != "" {
+			w.cfg.Message.Topic = "{" + column + "}"
+			w.page.set("message.topic", quote(w.cfg.Message.Topic), "The column of the table.")
+			w.page.remember("see that each %s of the table is a name of a topic: an event with another is a dead letter", column)
+			return
+		}
+	}
+	w.cfg.Message.Topic = "outbox.event"
+	w.page.set("message.topic", w.cfg.Message.Topic, "Without a type of the aggregate all events share one topic.")
+	w.page.remember("choose message.topic: no column for the type of the aggregate was recognised")
 }
 
 // take has the columns, by the field's key, in the configuration that the table is looked at with, where none were set.

@@ -38,16 +38,21 @@ func isText(kind string) bool { return kind == "text" || strings.HasPrefix(kind,
 
 // fields have no name in common, so that a column is one field's only.
 var fields = []field{
-	{"id", strings.Fields("id eventid messageid outboxid uuid"), words},
-	{"event_type", strings.Fields("eventtype eventname messagetype type kind name"), words},
-	{"payload", strings.Fields("payload eventpayload data eventdata body content message value"), isBytes},
-	{"aggregate_type", strings.Fields("aggregatetype aggregatename aggregate entitytype resourcetype streamtype"), words},
-	{"aggregate_id", strings.Fields("aggregateid entityid resourceid streamid partitionkey messagekey eventkey key"),
-		words},
+	{"id", strings.Fields("id eventid messageid outboxid identifier uuid"), words},
+	{"event_type", strings.Fields("eventtype eventname messagetype type kind name event routingkey " + topicNames), words},
+	{"payload", strings.Fields("payload eventpayload payloadjson protopayload data eventdata body content message value"),
+		isBytes},
+	{"aggregate_type", strings.Fields("aggregatetype aggregatename aggregate entitytype resourcetype streamtype " +
+		"subjecttype"), words},
+	{"aggregate_id", strings.Fields("aggregateid aggregateidentifier entityid resourceid streamid subjectid partitionkey " +
+		"orderingkey messagekey eventkey key"), words},
 	{"headers", strings.Fields("headers messageheaders eventheaders metadata meta"), isJSON},
-	{"created_at", strings.Fields("createdat occurredat insertedat createdon created occurredon timestamp eventtime"),
-		isTime},
+	{"created_at", strings.Fields("createdat occurredat insertedat createdon created occurredon createdonutc " +
+		"occurredonutc added senttime timestamp eventtime"), isTime},
 }
+
+// topicNames are names of a column with the topic; it stands for the type of an event, too, where no other does.
+const topicNames = "topic topicname destination"
 
 // candidate is a table that looks like an outbox.
 type candidate struct {
@@ -56,8 +61,8 @@ type candidate struct {
 	score int
 }
 
-// recognise reports whether a table looks like an outbox: it has an id, a type and a payload, and either an aggregate
-// or a name that says so.
+// recognise reports whether a table looks like an outbox: it has an id and a payload, and either a name that says so, or
+// the columns of a known library, or a type and an aggregate.
 func recognise(t table) (candidate, bool) {
 	c := candidate{table: t, of: map[string]string{}}
 	for _, f := range fields {
@@ -76,8 +81,12 @@ func recognise(t table) (candidate, bool) {
 	if named {
 		c.score += 2 * len(fields) // more than any other table's columns are worth
 	}
-	whole := c.of["id"] != "" && c.of["event_type"] != "" && c.of["payload"] != ""
-	return c, whole && (named || c.of["aggregate_id"] != "")
+	_, is := libraryOf(t)
+	if is {
+		c.score += len(fields)
+	}
+	typed := c.of["event_type"] != "" && c.of["aggregate_id"] != ""
+	return c, c.of["id"] != "" && c.of["payload"] != "" && (named || is || typed)
 }
 
 // recogniseAll are the tables that look like an outbox, the likeliest first.

@@ -35,9 +35,11 @@ func TestTablesAreRecognisedByTheirColumns(t *testing.T) {
 		{of("outbox", "id uuid", "type text", "message jsonb", "message_key text", "headers text"),
 			"id type message - message_key - -"},
 		{of("outbox", "id uuid", "kind text", "name text", "data jsonb"), "id kind data - - - -"},
+		{of("outbox", "id uuid", "topic text", "payload jsonb"), "id topic payload - - - -"},
+		{of("outbox", "id uuid", "payload jsonb"), "id - payload - - - -"},
 
 		{of("products", "id uuid", "type text", "data jsonb", "created_at timestamp with time zone"), ""},
-		{of("outbox", "id uuid", "payload jsonb"), ""},
+		{of("payloads", "id uuid", "payload jsonb"), ""},
 		{of("outbox", "id boolean", "type text", "payload jsonb"), ""},
 		{of("outbox", "id uuid", "type text", "payload integer"), ""},
 		{of(`out"box`, "id uuid", "type text", "payload jsonb"), ""},
