@@ -53,9 +53,13 @@ build-demo: ## build bin/cdc-relay-demo, which cdc-relay demo runs
 	CGO_ENABLED=0 go build -tags $(TAGS) -trimpath -o bin/ ./cmd/cdc-relay-demo
 
 .PHONY: demo
-demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--duration 30s" for scripts
-	@echo "Compiling; the first time takes a minute or more …"
-	go run ./cmd/cdc-relay-demo $(ARGS)
+demo: ## see it work on this machine; Ctrl-C ends it. ARGS="--break" breaks things; ARGS="--duration 30s" for scripts
+	@echo "Compiling; the first time takes a minute or so …"
+	go run $(if $(findstring nats,$(ARGS)),,-tags kafkaonly) ./cmd/cdc-relay-demo $(ARGS)
+
+.PHONY: first-event
+first-event: ## measure the time from a clone with empty caches to the demo's first event; SECONDS_ALLOWED=60 fails above
+	test/first-event.sh $(SECONDS_ALLOWED)
 
 .PHONY: test
 test: ## what is fast, and a real scenario of each promise, with the race detector: 10 minutes on 2 cores
@@ -208,6 +212,9 @@ cross: ## compile for macOS and Windows what can be used there; a minute or more
 	  go build -tags $(TAGS) -trimpath -o /dev/null ./cmd/cdc-relay; \
 	  go build -tags $(TAGS) -trimpath $$(go list ./... | grep -v '/test\(/\|$$\)'); \
 	  for module in emit inbox; do (cd $$module && go build -trimpath ./...); done; done
+
+.PHONY: release-dry-run
+release-dry-run: release-check ## rehearse a release: docs/releasing.md
 
 .PHONY: release-check
 release-check: ## make a release here, in dist, without publishing it; minutes of compiling

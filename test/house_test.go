@@ -322,10 +322,11 @@ var house = map[string]room{
 	// The servers of the demo are linked here, and nowhere else that is shipped.
 	"cmd/cdc-relay-demo": {
 		own: []string{
-			"internal/web", "cmd/internal/cli", "cmd/internal/demo", "config", "internal/brokers", "test/embedded",
-			"relay/install", "relay", "internal/store",
+			"internal/web", "cmd/internal/cli", "cmd/internal/demo", "config", "test/embedded",
+			"relay/install", "relay", "internal/store", "sink", "sink/kafka", "sink/nats",
 		},
 		external: []string{
+			"github.com/rs/zerolog",
 			"github.com/jackc/pgx/v5", "github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go",
 			"github.com/segmentio/kafka-go", "github.com/spf13/cobra", "golang.org/x/sync",
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -26,15 +27,19 @@ const (
 // demoLoad is the demo's writer and its consumer, which know of each other only what was written.
 type demoLoad struct {
 	rate, aggregates int
+	tolerant         bool       // the broker may be away, and topics are deleted
+	gate             sync.Mutex // held while something is written; who holds it stops the writer
 
 	mu          sync.Mutex // guards what follows
 	outstanding map[string]struct{}
 	sequence    map[string]int // by key: written last
 	arrived     map[string]int // by key: received last
 	total       demoTotals
-	recent      []time.Duration // since the last interval
-	kept        []time.Duration // a ring of latenciesKept
-	changed     chan struct{}   // closed when something arrives
+	recent      []time.Duration                 // since the last interval
+	kept        []time.Duration                 // a ring of latenciesKept
+	longest     time.Duration                   // since longestWait was called
+	changed     chan struct{}                   // closed when something arrives
+	reading     map[string][]context.CancelFunc // by topic: end its readers, which begin again
 }
 
 type demoTotals struct {
@@ -46,7 +51,7 @@ type demoTotals struct {
 func newDemoLoad(rate, aggregates int) *demoLoad {
 	return &demoLoad{
 		rate: rate, aggregates: aggregates, outstanding: map[string]struct{}{}, sequence: map[string]int{},
-		arrived: map[string]int{}, changed: make(chan struct{}),
+		arrived: map[string]int{}, changed: make(chan struct{}), reading: map[string][]context.CancelFunc{},
 	}
 }
 
@@ -72,7 +77,10 @@ func (l *demoLoad) write(ctx context.Context, cfg config.Config) error {
 			continue
 		}
 		// Not with ctx: a commit whose answer is not waited for may have happened or not, and no one would know.
-		if err := l.insert(context.WithoutCancel(ctx), conn, n, due); err != nil {
+		l.gate.Lock()
+		err := l.insert(context.WithoutCancel(ctx), conn, n, due)
+		l.gate.Unlock()
+		if err != nil {
 			return fmt.Errorf("write events: %w", err)
 		}
 		n += due
@@ -124,28 +132,57 @@ func (l *demoLoad) consume(ctx context.Context, cfg config.Config) error {
 		return consumeNATS(ctx, cfg.NATS.URL, demoTopics(), l.take)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	for _, kind := range demoTypes {
+	for _, topic := range demoTopics() {
 		for partition := range demoPartitions {
 			group.Go(func() error {
-				reader := kafkago.NewReader(kafkago.ReaderConfig{
-					Brokers: cfg.Kafka.Brokers, Topic: "outbox.event." + kind, Partition: partition, MinBytes: 1, MaxBytes: 4 << 20,
-					MaxWait: demoPoll,
-				})
-				defer func() { _ = reader.Close() }()
 				for {
-					m, err := reader.ReadMessage(ctx)
+					err := l.read(ctx, kafkago.ReaderConfig{
+						Brokers: cfg.Kafka.Brokers, Topic: topic, Partition: partition, MinBytes: 1, MaxBytes: 4 << 20,
+						MaxWait: demoPoll, ReadBackoffMin: demoPoll, ReadBackoffMax: demoPoll,
+					})
 					if ctx.Err() != nil {
 						return nil
 					}
 					if err != nil {
-						return fmt.Errorf("consume topic %s: %w", reader.Config().Topic, err)
+						return fmt.Errorf("consume topic %s: %w", topic, err)
 					}
-					l.take(arrivalOf(m), time.Now())
 				}
 			})
 		}
 	}
 	return group.Wait()
+}
+
+// read reads a partition from its beginning, until the context ends or reopen is called.
+func (l *demoLoad) read(ctx context.Context, c kafkago.ReaderConfig) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l.mu.Lock()
+	l.reading[c.Topic] = append(l.reading[c.Topic], cancel)
+	l.mu.Unlock()
+	reader := kafkago.NewReader(c)
+	defer func() { _ = reader.Close() }()
+	for {
+		m, err := reader.ReadMessage(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			l.take(arrivalOf(m), time.Now())
+		case !l.tolerant: // else the reader goes on by itself
+			return err
+		}
+	}
+}
+
+// reopen has a topic read from its beginning: it is another one.
+func (l *demoLoad) reopen(topic string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, stop := range l.reading[topic] {
+		stop()
+	}
+	delete(l.reading, topic)
 }
 
 func arrivalOf(m kafkago.Message) arrival {
@@ -178,7 +215,7 @@ func (l *demoLoad) take(r arrival, now time.Time) {
 	}
 	l.arrived[r.key] = payload.Sequence
 	latency := now.Sub(created)
-	l.recent = append(l.recent, latency)
+	l.recent, l.longest = append(l.recent, latency), max(l.longest, latency)
 	if len(l.kept) < latenciesKept {
 		l.kept = append(l.kept, latency)
 	} else {
@@ -207,6 +244,40 @@ func (l *demoLoad) await(ctx context.Context, patience time.Duration) {
 			return
 		}
 	}
+}
+
+// catchUp waits until all that is written by now has arrived.
+func (l *demoLoad) catchUp(ctx context.Context, patience time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	l.mu.Lock()
+	waiting := maps.Clone(l.outstanding)
+	l.mu.Unlock()
+	for {
+		l.mu.Lock()
+		maps.DeleteFunc(waiting, func(id string, _ struct{}) bool {
+			_, still := l.outstanding[id]
+			return !still
+		})
+		changed := l.changed
+		l.mu.Unlock()
+		if len(waiting) == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%d events did not arrive within %s", len(waiting), patience)
+		}
+	}
+}
+
+// longestWait is the longest latency since the last call.
+func (l *demoLoad) longestWait() (d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	d, l.longest = l.longest, 0
+	return d
 }
 
 // interval gives the totals so far and the quantiles of the latencies since the last call.

@@ -1,3 +1,5 @@
+//go:build !kafkaonly
+
 package main
 
 import (
@@ -9,19 +11,23 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	client "github.com/nats-io/nats.go"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/nats"
 )
 
 // natsPatience bounds how long the server may take to be ready.
 const natsPatience = 20 * time.Second
 
-// natsServer is a real server with JetStream, in this process, with its files in a directory of its own.
-type natsServer struct {
+// embeddedNATS is a real server with JetStream, in this process, with its files in a directory of its own.
+type embeddedNATS struct {
 	*server.Server
 	dir string
 }
 
 // startNATS starts one on a free port, with a stream for each subject.
-func startNATS(subjects []string) (*natsServer, error) {
+func startNATS(subjects []string) (natsServer, error) {
 	dir, err := os.MkdirTemp("", "cdc-relay-demo-nats-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for NATS: %w", err)
@@ -32,7 +38,7 @@ func startNATS(subjects []string) (*natsServer, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start NATS: %w", err), os.RemoveAll(dir))
 	}
-	n := &natsServer{s, dir}
+	n := &embeddedNATS{s, dir}
 	s.Start()
 	if !s.ReadyForConnections(natsPatience) {
 		return nil, errors.Join(errors.New("start NATS: it is not ready for connections"), n.stop())
@@ -45,7 +51,7 @@ func startNATS(subjects []string) (*natsServer, error) {
 	return n, nil
 }
 
-func (n *natsServer) makeStream(name, subject string) error {
+func (n *embeddedNATS) makeStream(name, subject string) error {
 	nc, err := client.Connect(n.ClientURL())
 	if err != nil {
 		return err
@@ -59,7 +65,7 @@ func (n *natsServer) makeStream(name, subject string) error {
 	return err
 }
 
-func (n *natsServer) stop() error {
+func (n *embeddedNATS) stop() error {
 	n.Shutdown()
 	n.WaitForShutdown()
 	return os.RemoveAll(n.dir)
@@ -87,4 +93,8 @@ func consumeNATS(ctx context.Context, url string, subjects []string, take func(a
 	}
 	<-ctx.Done()
 	return nil
+}
+
+func natsDriver(cfg config.Config) (sink.Driver, error) {
+	return nats.New(nats.Config{URL: cfg.NATS.URL, Name: cfg.Service})
 }

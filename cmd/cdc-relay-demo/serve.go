@@ -21,8 +21,15 @@ import (
 // servers are the throw-away servers of this process.
 type servers struct {
 	postgres *embedded.Postgres
-	broker   *embedded.FakeKafka // nil: NATS
-	nats     *natsServer         // nil: the stand-in for Kafka
+	broker   *embedded.FakeKafka      // nil: NATS
+	kafka    embedded.FakeKafkaConfig // to start broker again, with what it keeps in its directory
+	nats     natsServer               // nil: the stand-in for Kafka
+}
+
+// natsServer is a NATS in this process.
+type natsServer interface {
+	ClientURL() string
+	stop() error
 }
 
 // startWithNATS starts NATS in the place of the stand-in for Kafka.
@@ -56,6 +63,9 @@ func (s *servers) stop() error {
 		err = s.nats.stop()
 	} else {
 		s.broker.Close()
+		if s.kafka.DataDir != "" {
+			err = os.RemoveAll(s.kafka.DataDir)
+		}
 	}
 	return errors.Join(err, s.postgres.Stop())
 }

@@ -3,18 +3,17 @@ package main
 import (
 	"context"
 	"errors"
-	"os"
 	"os/signal"
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/demo"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/internal/brokers"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/internal/web"
 	"github.com/cdc-relay/cdc-relay/relay"
@@ -53,6 +52,9 @@ func (c *demoCommand) run(a *cli.App) (err error) {
 		other = "NATS"
 	}
 	cli.Fprintf(say, "Starting Postgres and %s …\n", other)
+	if c.Break {
+		return c.showBreaks(ctx, a, cfg)
+	}
 	servers, err := c.start(ctx)
 	if err != nil {
 		return err
@@ -87,11 +89,16 @@ func (c demoCommand) start(ctx context.Context) (*servers, error) {
 	if c.nats() {
 		return startWithNATS(ctx, demoTopics())
 	}
+	return start(ctx, demoPartitioned())
+}
+
+// demoPartitioned are the topics with their numbers of partitions.
+func demoPartitioned() map[string]int32 {
 	topics := map[string]int32{}
 	for _, t := range demoTopics() {
 		topics[t] = demoPartitions
 	}
-	return start(ctx, topics)
+	return topics
 }
 
 func demoTopics() (topics []string) {
@@ -122,15 +129,11 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 		return err
 	}
 	log, lines := a.Logger(cfg)
-	r, err := brokers.Relay(cfg, log, os.Stdout, relay.WithLoggerTo(log, lines),
-		relay.WithVersion(a.Build.Facts().Version))
+	r, err := newRelay(a, cfg, log, relay.WithLoggerTo(log, lines))
 	if err != nil {
 		return err
 	}
-	server, err := listen(web.Config{
-		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, Read: cfg.HTTP.Read,
-		HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log,
-	}, r)
+	server, err := listen(webConfig(cfg, log), r)
 	if err != nil {
 		return errors.Join(err, r.Close())
 	}
@@ -162,6 +165,13 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 		return err
 	}
 	return sumUp(a, load.totals(), c.broker())
+}
+
+func webConfig(cfg config.Config, log zerolog.Logger) web.Config {
+	return web.Config{
+		Address: cfg.HTTP.Listen, TokenFile: cfg.HTTP.TokenFile, Read: cfg.HTTP.Read,
+		HidePayloads: !cfg.HTTP.ShowPayloads, Logger: log,
+	}
 }
 
 // listen takes another port when the usual one is in use, as by a relay that is running.

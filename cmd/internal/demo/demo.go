@@ -29,6 +29,8 @@ type Flags struct {
 	Broker           string
 	Rate, Aggregates int
 	Duration         time.Duration
+	Break            bool
+	Pause            time.Duration // how long each thing stays broken
 }
 
 // AddTo implements cli.FlagSet.
@@ -40,6 +42,9 @@ func (own *Flags) AddTo(cmd *cobra.Command) {
 	f.IntVar(&own.Rate, "rate", 200, "Events per second that the writer commits.")
 	f.IntVar(&own.Aggregates, "aggregates", 50, "Aggregates that they belong to; order is kept within each.")
 	f.DurationVar(&own.Duration, "duration", 0, "Stop after this time; 0: on Ctrl-C.")
+	f.BoolVar(&own.Break, "break", false, "Break things under load, one after another, then stop: the broker, an event, "+
+		"a topic, the relay, the slot.")
+	f.DurationVar(&own.Pause, "pause", 5*time.Second, "With --break: how long each stays broken.")
 }
 
 // Help is the long help of the demo in both programs.
@@ -51,6 +56,8 @@ Examples:
 
   cdc-relay demo --rate 500 --duration 10s
 
+  cdc-relay demo --break
+
   cdc-relay demo --broker nats`
 
 // Load checks the flags and reads the configuration.
@@ -58,6 +65,10 @@ func (f Flags) Load(a *cli.App) (config.Config, error) {
 	a.AtLeast("--rate", f.Rate, 1)
 	a.AtLeast("--aggregates", f.Aggregates, 1)
 	a.NotShorter("--duration", f.Duration, 0)
+	a.Positive("--pause", f.Pause)
+	if f.Break && f.Broker == NATS {
+		a.Wrong("--break", "goes with the stand-in for Kafka", "--broker kafka, or leave it out")
+	}
 	return a.Load(cli.NeedsNothing)
 }
 
