@@ -51,11 +51,22 @@ func (b *tab) atEachWidth(name string) {
 		b.wantFits(what)
 		b.wantNothingCut(what)
 		b.wantAccessible(what)
+		b.wantOneRow(what)
 		if width != 900 { // a picture takes half a second
 			b.picture(fmt.Sprintf("%s-%d", name, width))
 		}
 	}
 	b.screen(1440, "light")
+}
+
+// wantOneRow fails if the header takes a second row, as it may while there is no answer.
+func (b *tab) wantOneRow(what string) {
+	b.t.Helper()
+	if got := b.text(`document.getElementById("feed").dataset.state !== "live" ? 0 : ((middles) =>
+		Math.round(Math.max(...middles) - Math.min(...middles)))([...document.querySelectorAll("header.top > *")].map((n) =>
+		n.getBoundingClientRect()).filter((r) => r.height > 0).map((r) => (r.top + r.bottom) / 2))`); len(got) > 1 {
+		b.t.Errorf("%s: the header's parts are %s px apart, want one row", what, got)
+	}
 }
 
 // here describes the focused element.

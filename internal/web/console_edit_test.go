@@ -94,6 +94,7 @@ func TestConsoleEditsOnlyWhatSomebodyChanges(t *testing.T) {
 	b.do("open the console", chromedp.Navigate(d.url+"/#/dead-letters"))
 	b.wait("they are listed", has("kept")+" && "+has("large"))
 	b.choose("#session")
+	b.wait("the token has the focus", `document.activeElement.id === "ask-token"`)
 	b.fill("#ask-name", "ann")
 	b.fill("#ask-token", planted+"\r")
 	b.wait("somebody is logged in", `document.querySelector("dialog.ask") === null`)

@@ -24,13 +24,13 @@ function loginPart() {
   const name = el("input", { id: "ask-name", type: "text", maxLength: 80, autocomplete: "username", placeholder: "stands beside what you change" });
   const token = el("input", { id: "ask-token", type: "password", autocomplete: "current-password", placeholder: "what http.token_file holds" });
   const node = el("div", { hidden: who() !== null },
-    el("label", { class: "field" }, "Your name", name), el("label", { class: "field" }, "Token", token),
+    el("label", { class: "field" }, "Token", token), el("label", { class: "field" }, "Your name", name),
     el("p", { class: "hint" }, "It opens a session in this browser for 12 hours."));
   return {
     node,
-    first: () => (name.value.trim() === "" ? name : token),
+    first: () => (token.value.trim() === "" ? token : name),
     open: async () => { await logIn(token.value.trim(), name.value.trim()); token.value = ""; node.hidden = true; },
-    again: () => { node.hidden = false; token.value = ""; (name.value.trim() === "" ? name : token).focus(); },
+    again: () => { node.hidden = false; token.value = ""; token.focus(); },
   };
 }
 

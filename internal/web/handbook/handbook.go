@@ -27,8 +27,8 @@ const (
 	index = "README"
 	// repository is where what is not among the pages is to be seen, such as the code that a page speaks of.
 	repository = "https://github.com/cdc-relay/cdc-relay/blob/main/"
-	// policy lets a page have its style and pictures, and nothing else.
-	policy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'none'; " +
+	// policy lets a page have its style, its pictures and the search, and nothing else.
+	policy = "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none'; form-action 'self'; " +
 		"frame-ancestors 'none'"
 )
 
@@ -47,6 +47,7 @@ func Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /docs/icon.svg", func(w http.ResponseWriter, req *http.Request) {
 		send(w, req, "image/svg+xml", icon)
 	})
+	mux.HandleFunc("GET /docs/search", search)
 	mux.HandleFunc("GET /docs/{page...}", func(w http.ResponseWriter, req *http.Request) {
 		name := req.PathValue("page")
 		if name == "" {
@@ -94,14 +95,15 @@ func send(w http.ResponseWriter, req *http.Request, kind string, body []byte) {
 	header.Set("Cache-Control", "no-cache")
 	header.Set("Content-Type", kind)
 	header.Set("Vary", "Accept-Encoding")
-	if kind != "image/png" && strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
+	if kind != "image/png" && req.URL.RawQuery == "" && strings.Contains(req.Header.Get("Accept-Encoding"), "gzip") {
 		header.Set("Content-Encoding", "gzip")
 		body = compressed(req.URL.Path, body)
 	}
 	_, _ = w.Write(body) // the client is gone: no one to tell
 }
 
-// compressed is the body as gzip. What is at a path is always the same, and there are as many as docs has.
+// compressed is the body as gzip. What is at a path is always the same without a query, and there are as many as docs
+// has.
 func compressed(path string, body []byte) []byte {
 	if made, found := zipped.Load(path); found {
 		return made.([]byte)
@@ -127,7 +129,9 @@ const frame = `<!doctype html>
 </head>
 <body>
   <header><a href="/docs/">cdc-relay docs</a> <a href="/docs/alerts">Alerts</a>
-    <a href="/docs/operations">Operations</a> <a href="/">Console</a></header>
+    <a href="/docs/operations">Operations</a> <a href="/">Console</a>
+    <form action="/docs/search" role="search"><input type="search" name="q" maxlength="200" placeholder="Search"
+      aria-label="Search these pages"></form></header>
   <main>
 {{sections}}{{body}}  </main>
 </body>

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"path"
 	"regexp"
 	"strings"
@@ -76,7 +77,7 @@ func TestEveryPageIsServedAndItsLinksLeadSomewhere(t *testing.T) {
 			}
 			_, known := bodies[to]
 			switch {
-			case strings.HasPrefix(to, "https://"), to == "/", to == "/docs/handbook.css", to == "/docs/icon.svg":
+			case strings.HasPrefix(to, "https://"), to == "/", to == "/docs/handbook.css", to == "/docs/search", to == "/docs/icon.svg":
 			case !known:
 				t.Errorf("%s links to %s, which is not served", address, m[1])
 			case anchor != "" && !ids[to][anchor]:
@@ -179,6 +180,42 @@ func TestFoldersIconAndCompressedPagesAreServed(t *testing.T) {
 		}
 		if text, err := io.ReadAll(z); err != nil || string(text) != plain {
 			t.Errorf("compressed: got another page, %v", err)
+		}
+	}
+}
+
+// Breaks it catches: a section that is not found, or found under an anchor that its page does not have; a question that
+// becomes part of the page; an answer that is kept for another question.
+func TestSearchFindsSections(t *testing.T) {
+	for _, row := range []struct{ question, want string }{
+		{"OutboxBrokerUnavailable", `href="/docs/alerts#outboxbrokerunavailable"`},
+		{"outbox.published_when", `href="/docs/configuration`},
+		{"TABLE without an aggregate", `href="/docs/migrating#a-table-without-an-aggregate"`},
+		{"zzz-no-such-word", "No section has all of these words."},
+		{`<script>alert("x")</script>`, "&lt;script&gt;"},
+		{strings.Repeat("x ", 99), "No section has all of these words."},
+		{"", "Words that a section of the pages has"},
+	} {
+		got := ask(t, "/docs/search?q="+url.QueryEscape(row.question)).Body.String()
+		if !strings.Contains(got, row.want) || strings.Contains(got, "<script") {
+			t.Errorf("%q: got %s, want %s in it and no script", row.question, got, row.want)
+		}
+	}
+	for _, p := range passages() {
+		page, anchor, _ := strings.Cut(p.address, "#")
+		if body := ask(t, page).Body.String(); anchor != "" && !strings.Contains(body, ` id="`+anchor+`"`) {
+			t.Errorf("the section %s is not on its page", p.address)
+		}
+	}
+	mux := http.NewServeMux()
+	Register(mux)
+	for _, question := range []string{"halted", "slot"} {
+		w := httptest.NewRecorder()
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/docs/search?q="+question, nil)
+		req.Header.Set("Accept-Encoding", "gzip")
+		mux.ServeHTTP(w, req)
+		if !strings.Contains(w.Body.String(), "<h1>"+question+"</h1>") {
+			t.Errorf("%s: got the answer to another question", question)
 		}
 	}
 }
