@@ -88,6 +88,7 @@ func NewOwnPostgres(t testing.TB, c embedded.PostgresConfig) *PG {
 		missing(t, "Postgres", err)
 	}
 	t.Cleanup(func() {
+		kept.drop()
 		if err := server.Stop(); err != nil {
 			t.Errorf("stop the test's Postgres: %v", err)
 		}
@@ -118,6 +119,7 @@ func newDatabase(t testing.TB, server *embedded.Postgres, options string) *PG {
 
 // drop removes the database and what would keep Postgres from dropping it.
 func (p *PG) drop(ctx context.Context) error {
+	kept.drop()
 	if err := p.rollBackPrepared(ctx); err != nil {
 		return err
 	}
@@ -202,7 +204,7 @@ func (p *PG) Exec(t testing.TB, sql string) {
 // can stand in parentheses.
 func (p *PG) Query(t testing.TB, sql string) string {
 	t.Helper()
-	got, err := p.query(t.Context(), sql)
+	got, err := queryOn(t.Context(), p.URL, sql)
 	if err != nil {
 		t.Fatalf("%.200s: %v", sql, err)
 	}
@@ -210,29 +212,14 @@ func (p *PG) Query(t testing.TB, sql string) string {
 }
 
 // TryQuery is Query for a server that may not answer.
-func (p *PG) TryQuery(ctx context.Context, sql string) (string, error) { return p.query(ctx, sql) }
-
-func (p *PG) query(ctx context.Context, sql string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, sqlPatience)
-	defer cancel()
-	conn, err := pgx.Connect(ctx, p.URL)
-	if err != nil {
-		return "", fmt.Errorf("connect: %w", err)
-	}
-	defer func() { _ = conn.Close(ctx) }()
-	var got *string
-	if err := conn.QueryRow(ctx, "SELECT ("+sql+")::text").Scan(&got); err != nil {
-		return "", fmt.Errorf("query: %w", err)
-	}
-	if got == nil {
-		return "", nil
-	}
-	return *got, nil
+func (p *PG) TryQuery(ctx context.Context, sql string) (string, error) {
+	return queryOn(ctx, p.URL, sql)
 }
 
 func execOn(ctx context.Context, url, sql string) error {
 	ctx, cancel := context.WithTimeout(ctx, sqlPatience)
 	defer cancel()
+	kept.drop()
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return fmt.Errorf("connect: %w", err)

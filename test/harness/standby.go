@@ -111,7 +111,7 @@ func (p *PG) WaitReplayed(t testing.TB, primary *PG) {
 	t.Helper()
 	end := primary.Query(t, "SELECT pg_current_wal_lsn()")
 	Eventually(t, time.Minute, "the standby has replayed up to "+end, func(ctx context.Context) string {
-		got, err := p.query(ctx, fmt.Sprintf("SELECT pg_last_wal_replay_lsn() >= '%s'", end))
+		got, err := p.TryQuery(ctx, fmt.Sprintf("SELECT pg_last_wal_replay_lsn() >= '%s'", end))
 		switch {
 		case err != nil:
 			return err.Error()

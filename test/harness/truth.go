@@ -180,7 +180,7 @@ func (p *PG) WaitConfirmed(t testing.TB, slot string, within time.Duration) {
 	t.Helper()
 	end := p.Query(t, "SELECT pg_current_wal_insert_lsn()")
 	Eventually(t, within, "slot "+slot+" confirmed up to "+end, func(ctx context.Context) string {
-		got, err := p.query(ctx,
+		got, err := p.TryQuery(ctx,
 			fmt.Sprintf(`SELECT confirmed_flush_lsn || CASE WHEN confirmed_flush_lsn >= %s THEN ' ok' ELSE '' END
 			FROM pg_replication_slots WHERE slot_name = %s`, quote(end), quote(slot)))
 		switch {
