@@ -103,17 +103,16 @@ func Unique(t testing.TB, name string) string {
 }
 
 // Eventually polls until condition returns "", and fails the test with what it returned last. It is for conditions in
-// other processes. It counts polls, one in 20 ms of the given time, because a busy machine slows down the test as well
-// as what it waits for; no wait takes more than ten times as long as given.
+// other processes. It polls each 20 ms, and less often, to each 100 ms, the longer it waits. It counts the pauses, not
+// the time, because a busy machine slows down the test as well as what it waits for; no wait takes more than ten times
+// as long as given.
 func Eventually(t testing.TB, within time.Duration, what string, condition func(context.Context) string) {
 	t.Helper()
-	const every, slowest = 20 * time.Millisecond, 10
+	const every, rarely, slowest = 20 * time.Millisecond, 100 * time.Millisecond, 10
 	ctx, cancel := context.WithTimeout(t.Context(), slowest*within)
 	defer cancel()
-	poll := time.NewTicker(every)
-	defer poll.Stop()
 	began, last := time.Now(), "no poll returned"
-	for range max(1, within/every) {
+	for waited, pause := time.Duration(0), every; waited < max(within, every); waited += pause {
 		said := condition(ctx)
 		if said == "" {
 			return
@@ -122,9 +121,10 @@ func Eventually(t testing.TB, within time.Duration, what string, condition func(
 			break // what was cut off by the end says nothing
 		}
 		last = said
+		pause = min(max(every, waited/20), rarely)
 		select {
 		case <-ctx.Done():
-		case <-poll.C:
+		case <-time.After(pause):
 		}
 	}
 	t.Fatalf("%s: not within %v of a quiet machine, %v of this one: %s", what, within,
