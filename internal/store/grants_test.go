@@ -19,12 +19,15 @@ import (
 // does not see or takes for another, and an error that does not name the table.
 func TestEachGrantIsNeededAndMissedByName(t *testing.T) {
 	harness.Full(t)
+	tried := map[store.Grant]bool{}
 	for _, after := range []string{store.Mark, store.Delete} {
-		t.Run(after, func(t *testing.T) { eachGrantIsNeeded(t, after) })
+		t.Run(after, func(t *testing.T) { eachGrantIsNeeded(t, after, tried) })
 	}
 }
 
-func eachGrantIsNeeded(t *testing.T, after string) {
+// eachGrantIsNeeded tries those that were not tried yet; at night all.
+func eachGrantIsNeeded(t *testing.T, after string, tried map[store.Grant]bool) {
+	night := harness.Count(t, "grants tried twice") > 0
 	dead, retry := failureSets()
 	if after == store.Delete {
 		dead, retry = "", "" // else UPDATE of their columns is enough to lock a row
@@ -33,6 +36,10 @@ func eachGrantIsNeeded(t *testing.T, after string) {
 	o, err := admin.Outbox(t.Context())
 	must(t, "read the outbox", err)
 	for _, g := range s.Grants(o) {
+		if tried[g] && !night {
+			continue
+		}
+		tried[g] = true
 		// each method has what to do only where the one before it has just done it
 		pg.Exec(t, `TRUNCATE app.outbox_events, relay.cdc_relay_journal, relay.cdc_relay_journal_batch,
 			relay.cdc_relay_parked, relay.cdc_relay_catch_up, relay.cdc_relay_offset, relay.cdc_relay_request,

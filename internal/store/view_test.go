@@ -3,6 +3,7 @@ package store_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"strings"
@@ -149,8 +150,9 @@ func documented(t *testing.T, name string) string {
 	return ""
 }
 
-// What the page's queries cost while much is pending; docs/events.md. Break it catches: a view that
-// takes minutes. Seen to fail with half a millisecond of pg_sleep for each row in the view.
+// What the page's queries cost while much is pending; docs/events.md. A row may cost what a hundred hashes of it cost on the
+// same server, so that a busy machine changes nothing. Break it catches: a view that takes minutes. Seen to fail with
+// half a millisecond of pg_sleep for each row in the view.
 func TestMonitoringQueriesOverManyRows(t *testing.T) {
 	rows := harness.Count(t, "pending rows of the view")
 	pg := harness.Postgres(t)
@@ -158,16 +160,28 @@ func TestMonitoringQueriesOverManyRows(t *testing.T) {
 	pg.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
  SELECT 'order', i, 'made ' || i %% 10, jsonb_build_object('n', i, 'filler', repeat('x', 300))
  FROM generate_series(1, %d) i; ANALYZE outbox_events`, rows))
-	for _, name := range []string{"pending per type", "oldest per type"} {
+	ask := func(sql string) (got string, took time.Duration) {
 		begun := time.Now()
-		got := pg.Query(t, "SELECT count(*) FROM ("+documented(t, name)+") q")
-		took := time.Since(begun)
-		t.Logf("%s, %d pending rows: %v", name, rows, took.Round(time.Millisecond))
-		if got != "10" {
-			t.Errorf("%s: got %s rows, want one for each of 10 types", name, got)
+		got = pg.Query(t, sql)
+		return got, time.Since(begun)
+	}
+	for _, name := range []string{"pending per type", "oldest per type"} {
+		sql := "SELECT count(*) FROM (" + documented(t, name) + ") q"
+		best := math.Inf(1)
+		for range 5 { // a pause of the machine may fall into one of the two
+			got, took := ask(sql)
+			_, hashes := ask(`SELECT max(md5(n || payload::text)) FROM outbox_events, generate_series(1, 100) n`)
+			t.Logf("%s, %d pending rows: %v, the hashes %v", name, rows, took.Round(time.Millisecond),
+				hashes.Round(time.Millisecond))
+			if got != "10" {
+				t.Errorf("%s: got %s rows, want one for each of 10 types", name, got)
+			}
+			if best = min(best, took.Seconds()/hashes.Seconds()); best <= 1 {
+				break
+			}
 		}
-		if most := time.Duration(rows) * 250 * time.Microsecond; took > most {
-			t.Errorf("%s took %v, want at most %v", name, took, most)
+		if best > 1 {
+			t.Errorf("%s took %.1f times as long as 100 hashes of each row, want at most once", name, best)
 		}
 	}
 }
