@@ -71,7 +71,7 @@ Examples:
 	f.BoolVar(&c.Repair, "repair", false, "Publish events again that the topics have lost.")
 	f.BoolVar(&c.Yes, "yes", false, "Do not ask for confirmation before a repair.")
 	f.Var(&cli.TextFlag{Into: &c.Note, Shown: "TEXT"}, "note", "Why a repair is needed; it is kept with the request.")
-	f.Var(&cli.TextFlag{Into: &c.Temp, Shown: "DIR"}, "temp", "Where temporary files go, about 220 bytes per row; "+
+	f.Var(&cli.TextFlag{Into: &c.Temp, Shown: "DIR"}, "temp", "Where temporary files go, about 230 bytes per row; "+
 		"default: the system's temporary directory.")
 	f.Var(&cli.TextFlag{Into: &c.Consumer, Shown: "NAME", NotEmpty: true}, "consumer", "Compare with what this "+
 		"consumer's inbox has done, and not with the topics.")

@@ -51,11 +51,22 @@ type kept struct {
 	state      State
 	place      place
 	order      int64
+	made       Made
 
-	seen   int
-	first  place
-	late   bool // the first appearance says so
-	placed bool // it is where the journal has it
+	seen    int
+	first   place
+	late    bool   // the first appearance says so
+	placed  bool   // it is where the journal has it
+	sure    bool   // some record is the row's for certain
+	unalike []seen // records whose rows were made at another time
+}
+
+// seen is a record of a topic.
+type seen struct {
+	value, key part
+	at         place
+	late       bool
+	made       Made
 }
 
 type place struct {
@@ -128,9 +139,9 @@ func (a *Auditor) keptRows(n int) (map[Digest]*kept, error) {
 		r := &kept{
 			value: part(order.Uint64(b[16:])), key: part(order.Uint64(b[24:])), topic: order.Uint32(b[32:]), state: State(b[36]),
 			place: place{order.Uint32(b[37:]), int32(order.Uint32(b[41:])), int64(order.Uint64(b[45:]))},
-			order: int64(order.Uint64(b[53:])),
+			order: int64(order.Uint64(b[53:])), made: Made(order.Uint32(b[61:])),
 		}
-		id := make([]byte, order.Uint32(b[61:]))
+		id := make([]byte, order.Uint32(b[65:]))
 		if _, err := io.ReadFull(reader, id); err != nil {
 			return nil, fmt.Errorf("read a temporary file: %w", err)
 		}
@@ -159,24 +170,50 @@ func (a *Auditor) compareBucket(n int, rows map[Digest]*kept, v *Audited) error 
 			continue
 		}
 		order := binary.BigEndian
-		at := place{order.Uint32(b[32:]), int32(order.Uint32(b[36:])), int64(order.Uint64(b[40:]))}
-		value, key := part(order.Uint64(b[16:])), part(order.Uint64(b[24:]))
-		if r.seen++; r.seen > 1 {
-			v.Duplicated++
-			v.example(Duplicated, "id %q again at %v", r.id, a.named(at))
+		s := seen{
+			value: part(order.Uint64(b[16:])), key: part(order.Uint64(b[24:])),
+			at:   place{order.Uint32(b[32:]), int32(order.Uint32(b[36:])), int64(order.Uint64(b[40:]))},
+			late: b[48] == 1, made: Made(order.Uint32(b[49:])),
 		}
-		if r.seen == 1 || at.compare(r.first) < 0 {
-			r.first, r.late = at, b[48] == 1
+		if r.state == StatedPublished && s.at == r.place || !s.made.Another(r.made) {
+			r.sure = true
+			a.count(r, s, v)
+		} else {
+			r.unalike = append(r.unalike, s)
 		}
-		r.placed = r.placed || at == r.place
-		for _, c := range []struct {
-			kind  Finding
-			wrong bool
-		}{{WrongTopic, at.topic != r.topic}, {KeyDiffers, key != r.key}, {BytesDiffer, value != r.value}} {
-			if c.wrong {
-				v.Different++
-				v.example(c.kind, "id %q at %v", r.id, a.named(at))
-			}
+	}
+}
+
+// settleUnalike decides about records that have the row's id and say that their rows were made at another time: ids can
+// be used again, say after TRUNCATE … RESTART IDENTITY, and then they are of former events. But the application may also
+// have changed created_at since; so they are the row's if it is published and no other record is.
+func (a *Auditor) settleUnalike(r *kept, v *Audited) {
+	if r.sure || r.state == Pending {
+		v.Others += len(r.unalike)
+		return
+	}
+	for _, s := range r.unalike {
+		a.count(r, s, v)
+	}
+}
+
+// count takes in a record of the row.
+func (a *Auditor) count(r *kept, s seen, v *Audited) {
+	if r.seen++; r.seen > 1 {
+		v.Duplicated++
+		v.example(Duplicated, "id %q again at %v", r.id, a.named(s.at))
+	}
+	if r.seen == 1 || s.at.compare(r.first) < 0 {
+		r.first, r.late = s.at, s.late
+	}
+	r.placed = r.placed || s.at == r.place
+	for _, c := range []struct {
+		kind  Finding
+		wrong bool
+	}{{WrongTopic, s.at.topic != r.topic}, {KeyDiffers, s.key != r.key}, {BytesDiffer, s.value != r.value}} {
+		if c.wrong {
+			v.Different++
+			v.example(c.kind, "id %q at %v", r.id, a.named(s.at))
 		}
 	}
 }
@@ -186,6 +223,7 @@ func (a *Auditor) named(p place) Place { return Place{a.names[p.topic], p.partit
 // judgeRow decides about one row when all its records were seen.
 func (a *Auditor) judgeRow(r *kept, why func(Place) Absence, v *Audited) error {
 	v.Rows++
+	a.settleUnalike(r, v)
 	named := a.named(r.place)
 	switch {
 	case r.state == StatedParked:

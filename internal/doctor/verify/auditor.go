@@ -28,10 +28,20 @@ type Row struct {
 	State State
 	Place Place // where the journal has it, or [Somewhere]; the zero Place: it does not say
 	Order int64 // its place in the table's order; rows with the same number have none among them
+	Made  Made  // when it says that it was made
 }
 
+// Made tells times apart, at which a row or the row of a record says that it was made; 0 = it does not say.
+type Made uint32
+
+// MadeAt is of a time in microseconds since the Unix epoch.
+func MadeAt(micros int64) Made { return max(Made(uint64(micros)>>32^uint64(micros)), 1) }
+
+// Another reports whether the two are of different events.
+func (m Made) Another(of Made) bool { return m != of && m != 0 && of != 0 }
+
 // Auditor compares the rows of a table with the records of topics, however many: what it is given it writes to files,
-// by the digests of the ids, and compares file by file: a 256th of the rows is in memory at a time. It takes about 220
+// by the digests of the ids, and compares file by file: a 256th of the rows is in memory at a time. It takes about 230
 // bytes of temporary disk space for each row and its record. Unlike the [Judge] it takes rows in any order, and does
 // not ask whether duplicates are rewinds.
 //
@@ -51,7 +61,7 @@ func NewAuditor(under string) (*Auditor, error) {
 	dir, err := os.MkdirTemp(under, "cdc-relay-verify-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for temporary files: %w; nothing was compared: set TMPDIR to a directory "+
-			"that this process may write to (220 bytes for each row and its record)", err)
+			"that this process may write to (230 bytes for each row and its record)", err)
 	}
 	return &Auditor{
 		dir: dir, topics: map[string]uint32{}, order: newSorter(dir), lost: newSorter(dir),
@@ -104,14 +114,15 @@ func (a *Auditor) Row(r Row) error {
 	b = order.AppendUint32(b, uint32(r.Place.Partition))
 	b = order.AppendUint64(b, uint64(r.Place.Offset))
 	b = order.AppendUint64(b, uint64(r.Order))
+	b = order.AppendUint32(b, uint32(r.Made))
 	b = order.AppendUint32(b, uint32(len(r.ID)))
 	return a.rows.add(id, append(b, r.ID...))
 }
 
 // rowBytes and recordBytes are the sizes of the fixed parts of entries.
 const (
-	rowBytes    = 16 + 8 + 8 + 4 + 1 + 4 + 4 + 8 + 8 + 4
-	recordBytes = 16 + 8 + 8 + 4 + 4 + 8 + 1
+	rowBytes    = 16 + 8 + 8 + 4 + 1 + 4 + 4 + 8 + 8 + 4 + 4
+	recordBytes = 16 + 8 + 8 + 4 + 4 + 8 + 1 + 4
 )
 
 // Record takes a record of a topic; its Headers are not looked at.
@@ -128,5 +139,5 @@ func (a *Auditor) Record(r Record) error {
 	if r.Late {
 		late = 1
 	}
-	return a.records.add(id, append(b, late))
+	return a.records.add(id, order.AppendUint32(append(b, late), uint32(r.Made)))
 }

@@ -49,6 +49,7 @@ type Record struct {
 	Value     Digest
 	Headers   Digest // made as the truth's
 	Late      bool   // the record says that it may be out of order: reconciled or replayed
+	Made      Made   // when it says that its row was made; for an [Auditor]
 }
 
 // Place is where a record lies.

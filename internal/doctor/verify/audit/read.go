@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/doctor/verify"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -25,7 +26,7 @@ func (r *topicReader) readPartition(ctx context.Context, p *partitionEnd, t *tru
 		if record.ID == "" && hasHeader(s, sourceHeader) {
 			p.nameless.add(s.Offset)
 		}
-		t.pending.seen(record.ID)
+		t.pending.seen(&record)
 		return t.auditor.Record(record)
 	})
 }
@@ -50,6 +51,10 @@ func (r *topicReader) record(p *partitionEnd, s stored) (verify.Record, bool) {
 		switch name {
 		case r.idHeader:
 			record.ID = string(value)
+		case r.madeHeader:
+			if at, err := time.Parse(time.RFC3339Nano, string(value)); err == nil {
+				record.Made = verify.MadeAt(at.UnixMicro())
+			}
 		case "x-outbox-late", "x-outbox-replay":
 			record.Late = true
 		case sourceHeader:

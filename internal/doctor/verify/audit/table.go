@@ -43,6 +43,9 @@ func (t *truth) read(ctx context.Context, cfg config.Config, st *store.Store, wa
 func (t *truth) take(ctx context.Context, r *store.AuditRow, templates *templates) error {
 	row := verify.Row{ID: r.ID, Topic: templates.topic.render(r.Columns),
 		Value: verify.DigestOf(expected(templates.format, t.reader.payload, r.Payload)), Order: r.Order}
+	if r.Made != nil {
+		row.Made = verify.MadeAt(*r.Made)
+	}
 	if key := templates.key.ofColumns(r.Columns); key != "" {
 		row.Key = []byte(key)
 	}
@@ -61,7 +64,7 @@ func (t *truth) take(ctx context.Context, r *store.AuditRow, templates *template
 	case r.Published:
 		row.State = verify.StatedPublished
 	default:
-		t.pending.add(r.ID)
+		t.pending.add(r.ID, row.Made)
 	}
 	if err := t.reader.follow(ctx, row.Topic); err != nil {
 		return err

@@ -46,13 +46,14 @@ type foundTopic struct {
 // side.
 type topicReader struct {
 	source
-	cfg      config.Config
-	idHeader string
-	payload  string                     // type of the payload column
-	sources  []string                   // of our records; none when the relay has never run
-	topics   map[string][]*partitionEnd // by topic; nil for one that does not exist
-	thins    map[string]bool            // topics that may have removed any record by rules of their own
-	notes    []string
+	cfg        config.Config
+	idHeader   string
+	madeHeader string                     // of created_at
+	payload    string                     // type of the payload column
+	sources    []string                   // of our records; none when the relay has never run
+	topics     map[string][]*partitionEnd // by topic; nil for one that does not exist
+	thins      map[string]bool            // topics that may have removed any record by rules of their own
+	notes      []string
 }
 
 // partitionEnd is how far one partition was read.
@@ -127,8 +128,9 @@ func newTopicReader(ctx context.Context, cfg config.Config, st *store.Store) (*t
 	if err != nil {
 		return nil, err
 	}
+	names := cfg.Message.HeaderNames()
 	r := &topicReader{
-		source: from, cfg: cfg, idHeader: cfg.Message.HeaderNames()[0], payload: table.PayloadType,
+		source: from, cfg: cfg, idHeader: names[0], madeHeader: names[3], payload: table.PayloadType,
 		topics: map[string][]*partitionEnd{}, thins: map[string]bool{},
 	}
 	for _, source := range sources {

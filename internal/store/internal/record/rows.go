@@ -25,6 +25,7 @@ type AuditRow struct {
 	Partition               int32
 	Offset                  int64
 	JournaledAt             time.Time // when it was published, by the journal
+	Made                    *int64    // created_at, in microseconds since the Unix epoch; nil = NULL, or no time
 	Columns                 []*string // those asked for
 }
 

@@ -31,12 +31,14 @@ func (s *Reader) Sources(ctx context.Context) ([]int32, error) {
 // auditRowsSQL leaves the choice of the join to Postgres: index probes for a few rows, a hash for a whole table. A hash
 // needs more memory than the usual setting allows, or it is written to disk many times over.
 //
-// In the inner SELECT published_when and order_by may name columns without their table.
-const auditRowsSQL = `SELECT {id_text}, {payload}, o.cdc_relay_position, j.event_id IS NOT NULL,
+// In the inner SELECT published_when and order_by may name columns without their table. A row that uses the id of a
+// journaled event again is not that event.
+const auditRowsSQL = `SELECT {id_text}, {payload}, o.cdc_relay_position, r.event_id IS NOT NULL,
  p.event_id IS NOT NULL, d.original_id IS NOT NULL, o.cdc_relay_published,
- CASE WHEN j."offset" >= 0 THEN j.topic END, j.partition, j."offset", j.published_at{columns}
-FROM (SELECT o.*, {position} AS cdc_relay_position, {published} AS cdc_relay_published FROM {outbox} o WHERE {range}) o
-LEFT JOIN {journal} j ON j.source = ANY ($1) AND j.event_id = {oid}
+ CASE WHEN r."offset" >= 0 THEN r.topic END, r.partition, r."offset", r.published_at, {made}{columns}
+FROM (SELECT o.*, o.xmin, {position} AS cdc_relay_position, {published} AS cdc_relay_published
+ FROM {outbox} o WHERE {range}) o
+LEFT JOIN {journal} r ON r.source = ANY ($1) AND r.event_id = {oid} AND NOT {of_another}
 LEFT JOIN {parked} p ON p.source = ANY ($1) AND p.event_id = {oid}
 LEFT JOIN {dlq} d ON d.source = ANY ($1) AND d.original_id = {oid}`
 
@@ -72,7 +74,7 @@ func (s *Reader) AuditRows(ctx context.Context, within record.AuditRange, column
 		var offset *int64
 		var at *time.Time
 		into := []any{&r.ID, &r.Payload, &r.Order, &r.Journaled, &r.Parked, &r.Dead, &r.Published, &topic, &partition,
-			&offset, &at}
+			&offset, &at, &r.Made}
 		for i := range r.Columns {
 			into = append(into, &r.Columns[i])
 		}
@@ -136,7 +138,11 @@ func (s *Reader) auditRows(o *db.Table, within record.AuditRange, columns []stri
 	if position == "" {
 		position = "row_number() OVER (ORDER BY " + o.OrderBy + "\n)"
 	}
-	text = strings.NewReplacer("{id_text}", "o."+db.Quote(c.ID)+"::text", "{payload}", payload, "{columns}", list,
+	made := "NULL::bigint"
+	if c.CreatedAt != "" {
+		made = "CASE WHEN isfinite({created}) THEN (extract(epoch FROM {created}) * 1000000)::bigint END"
+	}
+	text = strings.NewReplacer("{made}", made, "{id_text}", "o."+db.Quote(c.ID)+"::text", "{payload}", payload, "{columns}", list,
 		"{range}", strings.Join(conditions, " AND "), "{position}", position).Replace(auditRowsSQL)
 	return s.db.SQL(o, text), args
 }

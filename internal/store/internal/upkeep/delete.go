@@ -68,6 +68,7 @@ func (s *Upkeep) DeleteStep(ctx context.Context, retention time.Duration, limit 
 	if o.MarkSet != "" {
 		said = "{published}"
 	}
+	said += s.sameSQL(o)
 	if retention > 0 {
 		said += notReused
 	}

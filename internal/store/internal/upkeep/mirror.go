@@ -53,9 +53,9 @@ WHERE total - size < $2`
 // markSQL marks what it can lock at once, and notes the rest as a new batch. The three reads of the outbox see one
 // snapshot: what is unpublished and was not locked is locked by others, or was changed since; it is looked at again.
 const markSQL = `WITH locked AS MATERIALIZED (
- SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published} FOR NO KEY UPDATE SKIP LOCKED),
+ SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published}{same} FOR NO KEY UPDATE SKIP LOCKED),
 todo AS MATERIALIZED (
- SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY (` + unlockedSQL + `) AND NOT {published}),
+ SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY (` + unlockedSQL + `) AND NOT {published}{same}),
 marked AS (
  UPDATE {outbox} SET {mark}
  WHERE {id} = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1),
@@ -66,6 +66,14 @@ again AS (
 done AS (
  UPDATE {batch} SET mirrored = true WHERE source = $1 AND batch = ANY ($3))
 SELECT count(*), EXISTS (SELECT 1 FROM again) OR ` + leftSQL + ` FROM marked WHERE ` + db.InRolesPath
+
+// sameSQL is a condition: the row is that of the event in the batches, and does not use its id again. Only a row that
+// was made after the first of them was written may, so only for such a row the journal is read.
+func (s *Upkeep) sameSQL(o *db.Table) string {
+	younger := s.db.MadeAfter(o, `(SELECT min(published_at) FROM {batch} WHERE source = $1 AND batch = ANY ($3))`)
+	return ` AND CASE WHEN ` + younger + ` THEN (SELECT {of_another} FROM {journal} r
+  WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) IS NOT TRUE ELSE true END`
+}
 
 // unlockedSQL is the ids among which those that were not locked are to be looked for: none when all were, which is
 // nearly always so, and spares the server one look at each row of three. Ids are counted, not rows: several rows may
@@ -92,7 +100,7 @@ func (s *Upkeep) MirrorStep(ctx context.Context, limit int) (rows int, more bool
 	if err != nil {
 		return 0, false, fmt.Errorf("read the journal for the mirror: %w", err)
 	}
-	text := markSQL
+	text := strings.ReplaceAll(markSQL, "{same}", s.sameSQL(o))
 	if len(b.numbers) == 0 {
 		text = `SELECT 0::bigint, ` + leftSQL + ` WHERE $2 IS NOT NULL`
 	}
