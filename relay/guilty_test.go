@@ -130,9 +130,6 @@ func TestEventIsDeadWhenItsAttemptsAreSpent(t *testing.T) {
 	b.pg.Exec(t, many(1, 100, 5)) // 10 is of key k0, as are 15, 20, …
 	begun := time.Now()
 	b.waitRecorded(81) // all but 10 and what is behind it
-	if took := time.Since(begun); took > 3*time.Second {
-		t.Errorf("the other keys took %v, want less than a second (3 on a loaded machine)", took)
-	}
 	if n := b.pg.Query(t, "SELECT count(*) FROM outbox_events_dlq"); n != "0" {
 		t.Errorf("dead letters while the event is tried: got %s, want 0", n)
 	}

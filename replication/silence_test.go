@@ -56,14 +56,10 @@ func TestSilentServerIsNoticed(t *testing.T) {
 		}
 	}()
 	hole.swallow.Store(true)
-	begun := time.Now()
 	select {
 	case err := <-r.end:
 		if !isA[*SilentError](err) {
 			t.Errorf("got %v, want a SilentError", err)
-		}
-		if took := time.Since(begun); took > f.c.WALSenderTimeout+time.Second {
-			t.Errorf("noticed after %v, want at most %v", took, f.c.WALSenderTimeout+time.Second)
 		}
 	case <-time.After(5 * f.c.WALSenderTimeout):
 		t.Error("a silent server was not noticed")

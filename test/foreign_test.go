@@ -69,7 +69,7 @@ func (s *scenario) seenDecoding(t *testing.T) (busy walsender, seen bool) {
 // the spilled rows taken for a server that has caught up, and with the relay's own wait left out of account.
 func TestLargeTransactionOfOthersIsToldFromASlowRelay(t *testing.T) {
 	harness.Full(t)
-	const timeout = 6 * time.Second // of silence; the server is looked at three times in half of it
+	const timeout = 12 * time.Second // of silence; the server is looked at three times in half of it
 	pg := harness.NewOwnPostgres(t, embedded.PostgresConfig{Settings: map[string]string{
 		"logical_decoding_work_mem": "64kB", "max_wal_size": "4GB"}})
 	s := startScenario(t, pg, harness.Kafka(t), "postgres.wal_sender_timeout", timeout, "limits.in_flight_bytes", "4MiB")
