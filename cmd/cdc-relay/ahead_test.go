@@ -19,18 +19,21 @@ func TestStartSaysWhatCheckWouldSay(t *testing.T) {
 	}
 	defer broker.Close()
 	for name, c := range map[string]struct {
-		topic, broker string
-		want, not     []string
+		topic, broker, timestamp string
+		want, not                []string
 	}{
-		"missing topic": {"nowhere", broker.Addresses()[0],
+		"missing topic": {"nowhere", broker.Addresses()[0], config.TimestampPublish,
 			[]string{`"level":"error"`, "topic nowhere", "kafka-topics.sh --create --topic nowhere"}, []string{"idempotent"}},
-		"broker away": {"nowhere", "127.0.0.1:1", []string{`"level":"error"`, "broker 127.0.0.1:1", "check kafka.brokers"},
+		"broker away": {"nowhere", "127.0.0.1:1", config.TimestampPublish,
+			[]string{`"level":"error"`, "broker 127.0.0.1:1", "check kafka.brokers"},
 			[]string{"topic"}},
-		"warning": {"outbox.event.order", broker.Addresses()[0], []string{`"level":"warn"`, "topic outbox.event.order"},
-			[]string{`"level":"error"`}},
+		"warning": {"outbox.event.order", broker.Addresses()[0], config.TimestampPublish,
+			[]string{`"level":"warn"`, "topic outbox.event.order"}, []string{`"level":"error"`, "retention.ms"}},
+		"retention": {"outbox.event.order", broker.Addresses()[0], config.TimestampCreatedAt,
+			[]string{`"level":"warn"`, "keeps records for 168h0m0s (retention.ms)"}, []string{`"level":"error"`}},
 	} {
 		cfg := config.Default()
-		cfg.Kafka.Brokers, cfg.Message.Topic = []string{c.broker}, c.topic
+		cfg.Kafka.Brokers, cfg.Message.Topic, cfg.Message.Timestamp = []string{c.broker}, c.topic, c.timestamp
 		var log strings.Builder
 		lookAhead(t.Context(), cfg, zerolog.New(&log))
 		for _, text := range c.want {
