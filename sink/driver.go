@@ -123,9 +123,10 @@ func TroubleOf(err error, otherwise Trouble) Trouble {
 	return otherwise
 }
 
-// Gone is an error, of [Driver.Partitions] or of an [Outcome], that reports whether the topic is gone for certain. Then
-// sending a batch again that may have been written would never show whether it was: what recognized it, such as a
-// sequence of records, went with the topic, or never was. Lack of permission is not a reason: the topic still knows.
+// Gone is an error, of [Driver.Partitions] or of an [Outcome], that reports whether sending a batch again that may have
+// been written cannot show whether it was: the topic is gone for certain, and what recognized the batch with it, such as
+// a sequence of records; or the broker does not let us write there, for as long as that lasts. The batch's records go
+// back then, and count as possible duplicates. A driver that promises none does not say so of a missing right.
 type Gone interface {
 	error
 	Gone() bool

@@ -148,11 +148,11 @@ func (d *Driver) explain(topic string, err error) *trouble {
 		t.missing = true
 		t.err = gone{fmt.Errorf("%w; %s", t.err, d.config.Advice(topic))}
 	case forbidden:
-		t.err = fmt.Errorf("%w; the relay's policy needs the statement %s", t.err, d.service.Grant(topic))
+		t.err = gone{fmt.Errorf("%w; the relay's policy needs the statement %s", t.err, d.service.Grant(topic))}
 	case encrypted:
-		t.err = fmt.Errorf("%w; the KMS key of the destination must be enabled, its policy must let the relay use it, and "+
-			`the relay's policy needs the statement {"Effect": "Allow", "Action": ["kms:GenerateDataKey", "kms:Decrypt"], `+
-			`"Resource": "ARN of the key"}`, t.err)
+		t.err = gone{fmt.Errorf("%w; the KMS key of the destination must be enabled, its policy must let the relay use it, "+
+			`and the relay's policy needs the statement {"Effect": "Allow", "Action": ["kms:GenerateDataKey", `+
+			`"kms:Decrypt"], "Resource": "ARN of the key"}`, t.err)}
 	case renewable, unknownID:
 		d.login.renew()
 		t.of = sink.ConfigurationTrouble
@@ -189,7 +189,8 @@ func short(err error, code string) error {
 	return errors.New(code)
 }
 
-// gone is the error of a missing destination.
+// gone is the error of a destination that is missing, or that the relay may not write to: what was sent to it and not
+// answered stays unknown for longer than it recognizes repeats.
 type gone struct{ error }
 
 // Gone implements [sink.Gone].

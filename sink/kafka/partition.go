@@ -181,7 +181,8 @@ func (d *Driver) abandon(p *partition, cause string, a *attempt) {
 	}
 }
 
-// Dropped is [sink.Dropper]. What was written of the batch went with its partition, but may have been read before.
+// Dropped is [sink.Dropper]. What was written of the batch went with its partition, but may have been read before; or it
+// is there, and we may not ask.
 func (d *Driver) Dropped(b *sink.Batch) {
 	a, _ := b.State.(*attempt)
 	if a == nil {
@@ -189,7 +190,11 @@ func (d *Driver) Dropped(b *sink.Batch) {
 	}
 	p := d.partitionOf(b.Topic, b.Partition)
 	defer p.busy.Store(false)
-	if a.uncertain {
+	switch {
+	case !a.uncertain:
+	case IsDeniedTopic(b.Outcome.Err):
+		d.abandon(p, b.Outcome.Code, a)
+	default:
 		d.abandon(p, "PARTITION_GONE", a)
 	}
 	b.State = nil

@@ -255,7 +255,7 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 		Code:    m.Name,
 	}
 	if r.ErrorCode == codes.TopicDenied {
-		o.Err = fmt.Errorf("%w; grant it: %s", o.Err, d.config.GrantCommand(b.Topic))
+		o.Err = denied{fmt.Errorf("%w; grant it: %s", o.Err, d.config.GrantCommand(b.Topic))}
 	}
 	if m.React&codes.EncodeAgain != 0 {
 		a.discard()
@@ -276,6 +276,15 @@ func (d *Driver) judge(ctx context.Context, node int32, f flight, r *produce.Res
 	}
 	b.Outcome = o
 }
+
+// denied is the error of a topic that we may not write to.
+type denied struct{ error }
+
+// Gone implements [sink.Gone]: the topic recognizes a batch by its sequence, but not before we may write again.
+func (denied) Gone() bool { return true }
+
+// Unwrap returns the broker's error.
+func (d denied) Unwrap() error { return d.error }
 
 // sequenceLost deals with a broker that does not want the producer's sequence any more: the batch goes again at
 // sequence 0 of another producer id.

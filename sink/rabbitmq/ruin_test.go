@@ -1,6 +1,9 @@
 package rabbitmq_test
 
-import "testing"
+import (
+	"regexp"
+	"testing"
+)
 
 // ruins are the ways in which an exchange that is in use stops taking messages.
 func (b *bed) ruins() map[string]func(*testing.T, string) func() {
@@ -16,6 +19,13 @@ func (b *bed) ruins() map[string]func(*testing.T, string) func() {
 				t.Fatal(err)
 			}
 			return func() { b.queue(t, topic, nil) }
+		},
+		"WriteDenied": func(t *testing.T, topic string) func() {
+			const all = ".*"
+			allow := func(write string) { b.server.Ctl(t, "set_permissions", "guest", all, write, all) }
+			allow("^(?!" + regexp.QuoteMeta(topic) + "$)")
+			b.proxy.Cut() // an open channel keeps what it may do
+			return func() { allow(all) }
 		},
 	}
 }

@@ -108,7 +108,7 @@ func (e *endpoint) judge(answer *http.Response) sink.Outcome {
 	o := sink.Outcome{Verdict: sink.NotWritten, Err: err, Trouble: sink.TopicTrouble, Code: code, Pause: true}
 	wait := retryAfter(answer.Header.Get("Retry-After"), time.Now())
 	switch {
-	case status == http.StatusNotFound:
+	case status == http.StatusNotFound, status == http.StatusUnauthorized, status == http.StatusForbidden:
 		o.Err = gone{err}
 	case status == http.StatusGone:
 		wait = goneSilence
@@ -125,7 +125,8 @@ func (e *endpoint) judge(answer *http.Response) sink.Outcome {
 	return o
 }
 
-// gone is an error of an endpoint that is not there.
+// gone is an error of an endpoint that is not there, or that takes nothing from us: it does not say what it has received
+// before.
 type gone struct{ error }
 
 // Gone implements [sink.Gone].

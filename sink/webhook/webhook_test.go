@@ -30,20 +30,20 @@ type bed struct {
 	proxy *cutproxy.Plain
 
 	mu      sync.Mutex
-	missing map[string]bool // paths that are not there; guarded by mu
+	refuses map[string]int // the answer, by path; guarded by mu
 }
 
 // newBed starts both. Answer may be nil, and then decides nothing.
 func newBed(t *testing.T, answer func(http.ResponseWriter, harness.Delivery)) *bed {
 	t.Helper()
-	b := &bed{missing: map[string]bool{}}
+	b := &bed{refuses: map[string]int{}}
 	b.Receiver = harness.NewReceiver(t, func(w http.ResponseWriter, d harness.Delivery) {
 		b.mu.Lock()
-		absent := b.missing[d.Path]
+		status := b.refuses[d.Path]
 		b.mu.Unlock()
 		switch {
-		case absent:
-			http.Error(w, "there is nothing here", http.StatusNotFound)
+		case status != 0:
+			http.Error(w, "not here, or not for you", status)
 		case string(d.Body) == "poison":
 			http.Error(w, "no number", http.StatusUnprocessableEntity)
 		case answer != nil:
@@ -133,14 +133,17 @@ func TestConformance(t *testing.T) {
 			Outage:      b.proxy.Outage,
 			Ruins: map[string]func(*testing.T, string) func(){
 				"NotFound": func(_ *testing.T, topic string) func() {
-					b.setMissing(topic, true)
-					return func() { b.setMissing(topic, false) }
+					return b.refuse(topic, http.StatusNotFound)
+				},
+				"Forbidden": func(_ *testing.T, topic string) func() {
+					end := b.refuse(topic, http.StatusForbidden)
+					b.proxy.Cut()
+					return end
 				},
 			},
 			MissingTopic: func(t *testing.T) (string, func()) {
 				name := harness.Unique(t, "missing")
-				b.setMissing(name, true)
-				return name, func() { b.setMissing(name, false) }
+				return name, b.refuse(name, http.StatusNotFound)
 			},
 		}
 	})
@@ -149,10 +152,15 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func (b *bed) setMissing(topic string, missing bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.missing["/hooks/"+topic] = missing
+// refuse has the topic's requests answered by the status until the function is called that it returns.
+func (b *bed) refuse(topic string, status int) (end func()) {
+	set := func(status int) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.refuses["/hooks/"+topic] = status
+	}
+	set(status)
+	return func() { set(0) }
 }
 
 // Connections break before, in and after requests, and the receiver goes away and comes back. Breaks it catches: an

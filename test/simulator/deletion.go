@@ -14,6 +14,11 @@ type errGone struct{}
 func (errGone) Error() string { return "the topic does not exist" }
 func (errGone) Gone() bool    { return true }
 
+// denied is the cluster's word that we may not write to a topic.
+type denied struct{ error }
+
+func (denied) Gone() bool { return true }
+
 // planDeletion draws when a topic is deleted.
 func (w *world) planDeletion() {
 	if !w.profile.deletedTopic {

@@ -233,7 +233,7 @@ func (d *driver) trouble(node int32, r *delivery, roll *dice) sink.Outcome {
 	case r.part == nil:
 		return not(errNoTopic, sink.TopicTrouble, true)
 	case t.forbidden:
-		return not(errForbidden, sink.TopicTrouble, true)
+		return not(denied{errForbidden}, sink.TopicTrouble, true)
 	case r.part.leader != node:
 		return not(errLeader, sink.PartitionTrouble, false)
 	case r.part.troubled:
