@@ -37,7 +37,7 @@ func (s *session) openSpool(ctx, working context.Context, table store.Outbox) er
 		Tables: s.r.store, Logger: s.r.log, State: state, Era: s.state.Era,
 		Outbox: table.OIDs, Root: table.OID,
 		Decoder: decoder.New(s.decoding), Prefix: tokenPrefix, Stored: s.ledger.Keepalive,
-		Flows: s.flows, Heed: s.heed, Fail: func(err error) { s.fail(spoolBroken(err)) },
+		Flows: s.flows, Called: s.spoolCalled, Fail: func(err error) { s.fail(spoolBroken(err)) },
 	}
 	s.lookup = true
 	s.lookingUp.Store(true)
@@ -55,12 +55,28 @@ func (s *session) openSpool(ctx, working context.Context, table store.Outbox) er
 		s.sources = append(s.sources, p.Rest(), s.stream.Batches())
 	}
 	running, cancel := context.WithCancel(working)
-	s.endSpool = func() { cancel(); p.Wait() }
+	s.endSpool = func() {
+		cancel()
+		p.Wait()
+		for _, call := range spool.Calls {
+			s.r.health.Recorded(call)
+		}
+	}
 	s.spool.Store(p)
 	p.Run(running)
 	s.r.log.Warn().Int64("spooled_events", state.Events).Bool("stores", !tableFirst).
 		Msg("what the stream brings goes through cdc_relay_spool until all of that is sent")
 	return nil
+}
+
+// spoolCalled takes in how a call of the spool went, and reports whether that is to be logged.
+func (s *session) spoolCalled(what string, err error) (news bool) {
+	if err == nil {
+		s.r.health.Recorded(what)
+		return false
+	}
+	s.heed(err)
+	return s.r.health.CannotRecord(what, err)
 }
 
 // emptySpool sends what is spooled before the table is read: its events are older, and the list of rows without an
@@ -143,6 +159,17 @@ func spoolBroken(err error) error {
 			"Postgres keeps WAL",
 		Remedy: "restore the table cdc_relay_spool. If that cannot be done, delete its rows for this source: the next " +
 			"start then publishes, marked as late, those of their events whose rows are still in the outbox"}
+}
+
+// overBudget says that Postgres keeps more WAL than wal.budget for a relay that reads nothing, as in most halts; "": it
+// does not, or that is not known.
+func (r *Relay) overBudget() string {
+	kept, known := r.meter.LagBytes()
+	if budget := r.c.WAL.Budget; !known || budget == 0 || kept <= float64(budget) || r.session() != nil {
+		return ""
+	}
+	return fmt.Sprintf("Postgres keeps %.0f MiB of WAL since the confirmed position, more than wal.budget: a relay that is "+
+		"halted reads nothing and spools nothing, so this grows until the cause is repaired", kept/(1<<20))
 }
 
 // flows reports whether what is handed to the sink now is sent soon. The dispatcher does not wait for more while it is

@@ -312,6 +312,9 @@ func (r *Relay) describeHealth(st *Status) {
 			Code: h.Halt.Code, Reason: h.Halt.Reason, Risk: h.Halt.Risk, Remedy: h.Halt.Remedy,
 			Runbook: "/docs/runbooks/" + h.Halt.Code,
 		}
+		if text := r.overBudget(); text != "" {
+			st.Reasons = append(st.Reasons, text)
+		}
 	}
 	if h.LastError != "" {
 		st.LastError, st.LastErrorAt, st.LastErrorOver = h.LastError, &h.LastErrorAt, h.LastErrorOver

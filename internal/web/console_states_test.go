@@ -41,6 +41,26 @@ func TestConsoleIsNotGreenWithoutABroker(t *testing.T) {
 	b.wait("it is green again", tone+` === "good" && `+pipes+` === "no"`)
 }
 
+// Breaks it catches: a console that shows the WAL that is kept, and not what was stored so that no more is.
+func TestConsoleShowsSpooledEvents(t *testing.T) {
+	s, run := newSite(t)
+	run()
+	s.wantReady(http.StatusOK, "")
+	const emptyFrame = `\x28b52ffd0058010000` // of zstd: the row has no messages, and ends where nothing does
+	s.pg.Exec(t, `INSERT INTO cdc_relay_spool SELECT source, 1, 99, 1::bigint << 62, now(), 1234, '`+emptyFrame+`'
+		FROM cdc_relay_state`)
+	s.pg.Exec(t, `SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '`+s.pg.Database+`'`)
+	b := openTab(t)
+	b.screen(1440, "light")
+	b.do("open the console", chromedp.Navigate(s.url+"/"))
+	b.wait("it shows spooled events", has("1,234 events are spooled")+" && "+has("1234 events are stored in cdc_relay_spool"))
+	for _, width := range []int64{1440, 390} {
+		b.screen(width, "light")
+		b.wantFits(fmt.Sprintf("with spooled events at %d", width))
+		b.wantNothingCut(fmt.Sprintf("with spooled events at %d", width))
+	}
+}
+
 // Breaks it catches: a login that says nothing about a wrong token (seen to fail without the words), a right one that
 // does not let in, raw JSON for a person whose address serves no console.
 func TestConsoleLogin(t *testing.T) {

@@ -133,7 +133,7 @@ func (s *Spool) store(ctx context.Context, rows []filling) bool {
 	for _, f := range rows {
 		r := store.Spooled{Number: s.number + 1, Era: s.o.Era, Ends: f.ends, Committed: time.UnixMicro(f.committed),
 			Events: f.events, Data: s.codec.compress(f.data)}
-		if !s.insist(ctx, "spool events", func() error { return s.o.Tables.Spool(ctx, r) }) {
+		if !s.insist(ctx, storing, func() error { return s.o.Tables.Spool(ctx, r) }) {
 			return false
 		}
 		s.number = r.Number

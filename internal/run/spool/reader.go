@@ -32,7 +32,7 @@ func (s *Spool) read(ctx context.Context) {
 		}
 		var r store.Spooled
 		var found bool
-		if !s.insist(ctx, "read the spool", func() (err error) {
+		if !s.insist(ctx, reading, func() (err error) {
 			r, found, err = s.o.Tables.NextSpooled(ctx, after)
 			return err
 		}) {
@@ -119,8 +119,7 @@ func (s *Spool) Sweep(ctx context.Context) {
 	done, events := s.settled(s.o.Sent())
 	if len(done) > 0 {
 		last := done[len(done)-1]
-		if err := s.o.Tables.DeleteSpooled(ctx, last.number); err != nil {
-			s.o.Heed(err)
+		if s.call(ctx, deleting, func() error { return s.o.Tables.DeleteSpooled(ctx, last.number) }) != nil {
 			return
 		}
 		s.events.Add(-int64(events))

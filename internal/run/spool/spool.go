@@ -11,7 +11,6 @@ package spool
 
 import (
 	"context"
-	"errors"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -60,8 +59,11 @@ type Options struct {
 
 	Sent  func() outbox.LSN // up to where all that was handed out is settled
 	Flows func() bool       // what is handed out now is sent soon
-	Heed  func(error)       // of a call that failed; it may say that the session has lost the slot
 	Fail  func(error)       // ends the session: what is stored cannot be read
+
+	// Called takes in how a call went: why it failed, which may be that the session has lost the slot, or nil. It reports
+	// whether that is to be logged.
+	Called func(what string, err error) (news bool)
 }
 
 // Spool is that of one session.
@@ -166,20 +168,34 @@ func (s *Spool) Oldest() (at time.Time, ok bool) {
 // Leave ends the intake at the next end of a transaction; Batches is closed when all that it has stored is handed out.
 func (s *Spool) Leave() { s.leaving.Do(func() { close(s.leave) }) }
 
+// What the calls are for, as Called gets it.
+const (
+	storing  = "spool"
+	reading  = "spool_read"
+	deleting = "spool_delete"
+)
+
+// Calls are the calls of which Options.Called is told.
+var Calls = []string{storing, reading, deleting}
+
+// call makes one, and logs why it failed where that is news.
+func (s *Spool) call(ctx context.Context, what string, do func() error) error {
+	err := do()
+	if err == nil {
+		s.o.Called(what, nil)
+	} else if ctx.Err() == nil && s.o.Called(what, err) {
+		s.o.Logger.Warn().Err(err).Str("call", what).
+			Msg("cannot store, read or delete spooled events; Postgres keeps what is not stored")
+	}
+	return err
+}
+
 // insist repeats a call until it succeeds; false: the context ended first.
-func (s *Spool) insist(ctx context.Context, what string, call func() error) bool {
+func (s *Spool) insist(ctx context.Context, what string, do func() error) bool {
 	for attempt := 1; ; attempt++ {
-		err := call()
-		if err == nil {
+		if s.call(ctx, what, do) == nil {
 			return true
 		}
-		if ctx.Err() != nil {
-			return false
-		}
-		if attempt == 1 || !store.IsTransient(err) && !errors.Is(err, store.ErrFenced) {
-			s.o.Logger.Warn().Err(err).Int("attempt", attempt).Msg("cannot " + what + "; confirming nothing of it")
-		}
-		s.o.Heed(err)
 		if !pause(ctx, again.Delay(attempt, rand.Float64())) {
 			return false
 		}
