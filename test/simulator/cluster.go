@@ -114,6 +114,9 @@ func (c *cluster) plan() {
 	d := w.dice(aboutCluster, 1)
 	window := func(begin, end func()) {
 		at, long := d.pause(0, w.profile.length), d.pause(50*time.Millisecond, 5*time.Second)
+		if w.profile.longOutage {
+			at, long = at/2, max(long, 3*time.Second)
+		}
 		w.duringTrouble(at, func() {
 			c.heal(begin)
 			w.after(long, func() { c.heal(end) })

@@ -9,7 +9,7 @@ var Faults = map[string][]string{
 	noLeader: nil, partitionTrouble: nil, publicationDropped: nil, publicationDrifts: nil, requestSlow: nil,
 	requestNotWritten: nil, rowUnreadable: nil, secondTable: nil, shownLate: nil, startSlow: nil, statusLost: nil,
 	tailFails: {Kafka, Conditional}, topicForbidden: nil, topicMissing: nil, topicDeleted: {Kafka, Confirm},
-	foreignRecord: {Kafka, Conditional},
+	foreignRecord: {Kafka, Conditional}, endsSpooling: nil, parkedBehind: {Kafka},
 	questionFails: {Conditional},
 	connectionCut: {Confirm}, messageLate: {Confirm}, answerWithout: {Confirm}, messageReturned: {Confirm},
 	messageNacked: {Confirm}, endpointAsksPause: {Confirm},
@@ -61,6 +61,8 @@ const (
 	messageReturned    = "message that no queue takes"
 	messageNacked      = "message that a queue refuses"
 	endpointAsksPause  = "endpoint asks for a pause"
+	endsSpooling       = "process ends while it spools"
+	parkedBehind       = "process killed with events parked behind one without an answer"
 	foreignRecord      = "another relay's record"
 )
 

@@ -198,6 +198,9 @@ func (p *process) pass(ctx context.Context, what string) error {
 // step counts a call, and kills the process if it was to be its last. Called with mu held.
 func (p *process) step(what string) {
 	p.steps++
+	if what == "spool" {
+		p.w.comesToSpool(p)
+	}
 	if p.steps == p.fatalStep && !p.w.calm {
 		p.w.note("p%d comes to its last step: %s", p.number, what)
 		p.kill()

@@ -19,6 +19,9 @@ type profile struct {
 	slowCommit               float64 // committed, and visible later (synchronous replication)
 	deletes                  bool    // the application deletes rows at any time
 	deletesSpooled           bool    // those that are spooled: they are not lost with the slot
+	endsSpooling             int     // a process is killed or frozen at the call that so many spooled rows begin with
+	longOutage               bool    // the brokers are away for seconds
+	parksBehind              bool    // one is killed when it has parked an event, and an earlier one of its lane is on its way
 	filler                   int     // bytes of each payload
 	emptyTransactions        bool    // are sent, as servers before 15 do
 
@@ -119,27 +122,6 @@ func choose(seed uint64) profile {
 		p.older, p.drift, p.longTransaction = 0, false, false
 	}
 	return p
-}
-
-// spools draws, for a part of the runs, how much WAL may be kept before events are spooled.
-func (p *profile) spools(d *dice) {
-	if !d.chance(0.3) {
-		return
-	}
-	c := &p.config
-	c.WAL.Budget = one[config.ByteSize](d, 1, 300, 3000)
-	if d.chance(0.7) { // the relay's patience, too
-		c.Postgres.WALSenderTimeout = config.Duration(time.Second)
-		c.Postgres.StatusInterval = config.Duration(100 * time.Millisecond)
-	}
-	if d.chance(0.7) {
-		p.clusterDown, p.length = true, p.length+d.pause(time.Second, 4*time.Second)
-	}
-	p.deletesSpooled = p.slotLost > 0
-	if d.chance(0.05) { // a transaction may have several rows of the spool
-		p.filler, p.largest, p.transactions = 300<<10, 8, min(p.transactions, 6)
-		p.older = min(p.older, p.transactions-1)
-	}
 }
 
 // oftenDead draws, for a part of the runs, what is only of interest with dead letters, and more of these.

@@ -54,6 +54,7 @@ func (t *tables) Park(ctx context.Context, events []store.Parked) (parked int64,
 			t.w.note("p%d parks %s of %s/%s, %d attempts, in %v", t.p.number, at.id, e.Topic, string(e.Key), e.Attempts,
 				e.RetryIn)
 			t.w.judgeAttempts(t, e.Event.ID, e.Attempts, "parked")
+			defer t.w.parksBehindOthers(t, at.id)
 		}
 		t.durable()
 		return nil

@@ -40,6 +40,7 @@ type world struct {
 	decided   time.Time  // when a person looked last
 	decisions int
 	repaired  bool
+	spooling  int // calls that were to spool a row
 	comparing int // people who will ask for what topics have lost
 	failure   string
 	trace     []step
