@@ -43,7 +43,25 @@ func keyTable() string {
 		if k.Default != "" {
 			value = "`" + k.Default + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, value, cell.Replace(k.Help), cell.Replace(k.Allowed))
+		allowed := shorter.Replace(k.Allowed)
+		if k.Default == "" || k.Default == "[]" {
+			allowed = strings.TrimSuffix(allowed, ", or empty")
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, value, cell.Replace(k.Help), cell.Replace(allowed))
 	}
 	return b.String()
 }
+
+// shorter leaves out of the table what the page says once above it.
+var shorter = strings.NewReplacer(
+	"a number with a unit (ms, s, m, h) from ", "",
+	"a whole number from ", "",
+	"a number from ", "",
+	"a number of bytes, with or without a unit (KiB, MiB, GiB), from ", "",
+	"a name as Postgres shows it, at most 63 bytes; or the same in double quotes, as in SQL", "a name",
+	", which a name with a dot in it needs", "",
+	"the path of a file", "a file",
+	"the path of a directory", "a directory",
+	"a program and its arguments, no argument with a comma", "a program",
+	"characters, no control characters", "characters",
+)
