@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,22 +35,45 @@ func TestDocumentationListsEveryKey(t *testing.T) {
 	}
 }
 
+// keyTable has a row for each key, and one for keys that differ only in their section.
 func keyTable() string {
-	var b strings.Builder
-	b.WriteString("| key | default | meaning | allowed |\n|---|---|---|---|\n")
+	type row struct{ names, rest string }
+	var rows []row
 	cell := strings.NewReplacer("|", `\|`, "<", "&lt;")
 	for _, k := range availableKeys() {
 		value := ""
 		if k.Default != "" {
 			value = "`" + k.Default + "`"
 		}
-		allowed := shorter.Replace(k.Allowed)
-		if k.Default == "" || k.Default == "[]" {
-			allowed = strings.TrimSuffix(allowed, ", or empty")
+		name := "`" + k.Name + "`"
+		rest := fmt.Sprintf("%s | %s | %s", value, cell.Replace(shorter.Replace(k.Help)), cell.Replace(allowed(k)))
+		same := func(r row) bool { return r.rest == rest && !strings.Contains(k.Name, "password") }
+		if i := slices.IndexFunc(rows, same); i >= 0 {
+			rows[i].names += ", " + name
+		} else {
+			rows = append(rows, row{name, rest})
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Name, value, cell.Replace(k.Help), cell.Replace(allowed))
+	}
+	var b strings.Builder
+	b.WriteString("| key | default | meaning | allowed |\n|---|---|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %s |\n", r.names, r.rest)
 	}
 	return b.String()
+}
+
+// allowed is what the table says about a key's values: nothing where the default or the meaning has it.
+func allowed(k Key) string {
+	text := shorter.Replace(k.Allowed)
+	if k.Default == "" || k.Default == "[]" {
+		text = strings.TrimSuffix(text, ", or empty")
+	}
+	choices := strings.Split(text, ", ")
+	missing := func(c string) bool { return strings.Contains(c, " ") || !strings.Contains(k.Help, c) }
+	if text == "true, false" || len(choices) > 1 && !slices.ContainsFunc(choices, missing) {
+		return ""
+	}
+	return text
 }
 
 // shorter leaves out of the table what the page says once above it.
@@ -64,4 +88,12 @@ var shorter = strings.NewReplacer(
 	"the path of a directory", "a directory",
 	"a program and its arguments, no argument with a comma", "a program",
 	"characters, no control characters", "characters",
+	"; the files below are read again at each connect", "",
+	", read again at each connect", "",
+	", read again at each request", "",
+	"program and arguments that print ", "program that prints ",
+	", run at each connect until what it prints expires; no shell", "",
+	", run at each request until what it prints expires; no shell", "",
+	"; columns that are headers of the message in braces, and {key}, the message key", "",
+	"PEM file of trusted authorities", "PEM file of the authorities to trust",
 )
