@@ -67,7 +67,7 @@ func TestRelayNeedsNothingOfItsMachine(t *testing.T) {
 	for args, want := range map[string]string{
 		"config show": "postgres.url", "check": "ok    wal_level", "init --dry-run": "nothing is missing",
 		"dlq list": "no dead", "cleanup": "0 dead letters", "slot status": "position",
-		"verify": "name a directory with --temp or TMPDIR",
+		"verify": "name with --temp or TMPDIR a directory",
 	} {
 		var said bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -60,8 +60,8 @@ type Auditor struct {
 func NewAuditor(under string) (*Auditor, error) {
 	dir, err := os.MkdirTemp(under, "cdc-relay-verify-")
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for temporary files: %w; nothing was compared: set TMPDIR to a directory "+
-			"that this process may write to (230 bytes for each row and its record)", err)
+		return nil, fmt.Errorf("make a directory for temporary files: %w; nothing was compared: name with "+
+			"--temp or TMPDIR a directory that this process may write to (230 bytes for each row and its record)", err)
 	}
 	return &Auditor{
 		dir: dir, topics: map[string]uint32{}, order: newSorter(dir), lost: newSorter(dir),
