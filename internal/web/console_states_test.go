@@ -53,7 +53,8 @@ func TestConsoleShowsSpooledEvents(t *testing.T) {
 	b := openTab(t)
 	b.screen(1440, "light")
 	b.do("open the console", chromedp.Navigate(s.url+"/"))
-	b.wait("it shows spooled events", has("1,234 events are spooled")+" && "+has("1234 events are stored in cdc_relay_spool"))
+	b.wait("it shows spooled events",
+		has("1,234 events are spooled")+" && "+has("1234 events are stored in cdc_relay_spool"))
 	for _, width := range []int64{1440, 390} {
 		b.screen(width, "light")
 		b.wantFits(fmt.Sprintf("with spooled events at %d", width))

@@ -21,7 +21,7 @@ type profile struct {
 	deletesSpooled           bool    // those that are spooled: they are not lost with the slot
 	endsSpooling             int     // a process is killed or frozen at the call that so many spooled rows begin with
 	longOutage               bool    // the brokers are away for seconds
-	parksBehind              bool    // one is killed when it has parked an event, and an earlier one of its lane is on its way
+	parksBehind              bool    // one is killed when it has parked an event behind one that is on its way
 	filler                   int     // bytes of each payload
 	emptyTransactions        bool    // are sent, as servers before 15 do
 

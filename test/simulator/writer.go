@@ -150,6 +150,9 @@ func (s *server) finish(tx *transaction, d *dice) {
 // remove deletes a row, as an application does that needs it no more. Not before the end of the catch-up: of a row that
 // is gone when the table is read no one can know where in the order it belongs, or that it was there.
 func (s *server) remove(r *row) {
+	if r.table != s.table {
+		return // that table was made again, and may have another row with the id
+	}
 	if s.w.profile.deletesSpooled && !s.isSpooled(r) {
 		return
 	}
