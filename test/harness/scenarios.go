@@ -18,6 +18,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"wal.budget megabytes":                    {ci: 24, nightly: 1024},
 	"foreign WAL megabytes a second":          {ci: 6, nightly: 50},
 	"wal_sender_timeout of an outage seconds": {ci: 4, nightly: 10},
+	"postgres crashes in a spooled outage":    {ci: 0, nightly: 6},
+	"promotions with a spool":                 {ci: 0, nightly: 1},
 	"rows of a spooled transaction":           {ci: 0, nightly: 1_000_000},
 	"kills in a spooled outage":               {ci: 0, nightly: 6}, // and as many after it
 	"broker frozen seconds":                   {ci: 5, nightly: 30},
