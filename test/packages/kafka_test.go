@@ -17,6 +17,7 @@ import (
 const (
 	keys       = 40
 	partitions = 3
+	slowest    = 5 * time.Second // of the handlers
 )
 
 // flow is a topic that drivers read, and what was written to it.
@@ -46,17 +47,27 @@ func newFlow(t *testing.T, w *world) *flow {
 // send writes events of all keys: some fail once, and some always.
 func (f *flow) send(t *testing.T, n int) {
 	t.Helper()
-	records := make([]*kgo.Record, n)
-	for i := range records {
-		f.sent++
-		value := object{"n": f.sent}
-		switch {
-		case f.sent%97 == 0:
-			value["fails"] = "permanent"
+	values := make([]object, n)
+	for i := range values {
+		values[i] = object{}
+		switch number := f.sent + i + 1; {
+		case number%97 == 0:
+			values[i]["fails"] = "permanent"
 			f.never++
-		case f.sent%31 == 0:
-			value["fails"], value["until"] = "swallowed", 1
+		case number%31 == 0:
+			values[i]["fails"], values[i]["until"] = "swallowed", 1
 		}
+	}
+	f.produce(t, values...)
+}
+
+// produce writes events with numbers in their payloads.
+func (f *flow) produce(t *testing.T, values ...object) {
+	t.Helper()
+	records := make([]*kgo.Record, len(values))
+	for i, value := range values {
+		f.sent++
+		value["n"] = f.sent
 		text, err := json.Marshal(value)
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +83,7 @@ func (f *flow) send(t *testing.T, n int) {
 // run starts a driver that reads the topic.
 func (f *flow) run(t *testing.T) *driver {
 	t.Helper()
-	d := f.start(t, nil)
+	d := f.start(t, object{"options": object{"handlerTimeoutMs": slowest.Milliseconds()}})
 	// The group has the topic's name: languages run beside each other on one cluster.
 	answer := d.do(object{
 		"op": "run", "brokers": f.kafka.Addrs, "topics": []string{f.topic}, "group": f.topic, "workers": 4,
@@ -89,7 +100,9 @@ func (f *flow) decided(t *testing.T, n int, drivers ...*driver) {
 	t.Cleanup(func() {
 		for _, d := range drivers {
 			if t.Failed() {
-				t.Logf("a driver's log: %.3000s", d.err)
+				d.kill()
+				log := d.err.String()
+				t.Logf("the end of a driver's log: %s", log[max(0, len(log)-4000):])
 			}
 		}
 	})
@@ -118,6 +131,30 @@ func (f *flow) judge(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
 		}
 	}
+}
+
+// A member joins while a handler of another one runs. Breaks it catches: a member that reads no more, as its partitions
+// were paused when they were revoked, or that ends.
+func TestARebalanceBesideASlowHandlerStopsNoMember(t *testing.T) {
+	harness.Full(t)
+	each(t, func(t *testing.T, w *world) {
+		f := newFlow(t, w)
+		running := []*driver{f.run(t)}
+		f.produce(t, object{"fails": "slow", "until": 1})
+		harness.Eventually(t, time.Minute, "the handler runs", func(ctx context.Context) string {
+			got, err := f.pg.TryQuery(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+				AND query = 'SELECT FROM fixed' AND state = 'idle in transaction'`)
+			if err != nil || got != "1" {
+				return fmt.Sprint(got, err)
+			}
+			return ""
+		})
+		running = append(running, f.run(t))
+		f.decided(t, f.sent, running...)
+		f.send(t, 400)
+		f.decided(t, f.sent, running...)
+		f.judge(t)
+	})
 }
 
 // Two processes of a group share a topic, and one after the other is killed.

@@ -4,6 +4,7 @@ The judge is test/packages in the product's Go tests; packages/contract/README.m
 """
 
 import asyncio
+import faulthandler
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ from cdc_relay_inbox import Inbox, Message, Outage, Permanent, Retry, RetryAfter
 URL = os.environ["DATABASE_URL"]
 logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+faulthandler.register(signal.SIGUSR1)  # prints what each thread is doing
 pool = inbox = runner = running = None
 
 

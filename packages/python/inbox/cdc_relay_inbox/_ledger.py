@@ -93,11 +93,11 @@ class Ledger:
         return state, pid
 
     def _same(self, conn: Connection[Any], r: Read, since: Since | None) -> None:
-        if since is None or self._known is None:
+        known, last = self._known, self._last
+        if since is None or known is None:
             return
-        if since.epoch != self.epoch:
+        if since.epoch != self.epoch:  # it grows before known changes
             raise SetBack("the offsets were read again")
-        last = self._last
         ids = [] if last is None else [last[0]]
         self._on(conn, "look at the database", """SELECT {s}inbox_same(%s::smallint, %s, %s, %s,
             ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN 0
@@ -105,7 +105,7 @@ class Ledger:
                 FROM unnest(%s::text[]) u)::smallint[],
             ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN lower(u) ELSE u END FROM unnest(%s::text[]) u),
             %s::boolean[], ARRAY[%s], ARRAY[%s::integer], ARRAY[%s::bigint])""",
-                 (self._known[0], self.name, self._known[1], self._known[2], "" if last is None else last[1], ids, ids,
+                 (known[0], self.name, known[1], known[2], "" if last is None else last[1], ids, ids,
                   [] if last is None else [last[2]], r.message.topic, r.message.partition, since.wrote))
 
     def committed(self, r: Read, any_state: bool) -> None:
@@ -114,11 +114,11 @@ class Ledger:
 
     def begin(self) -> None:
         """Begin an epoch: from here on the database is the one that is there now."""
+        self.epoch += 1
         [known] = self._ask("read the identity of the database",
                             "SELECT {s}inbox_register(%s), pg_postmaster_start_time(), {s}inbox_file()", (self.name,))
         self._known = known  # type: ignore[assignment]
         self._last = None
-        self.epoch += 1
 
     def take(self, conn: Connection[Any]) -> tuple[Read, int, int] | None:
         """Take a parked event that is due: with the attempts that it had, and the session."""

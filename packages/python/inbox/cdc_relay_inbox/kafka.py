@@ -101,7 +101,7 @@ class Runner:
             self._early.clear()
             return [self._position(p) for p in self._consumer.committed(partitions, timeout=10)]
 
-        return self._until_available(positions) or partitions
+        return self._until_available(positions)
 
     def _position(self, p: TopicPartition) -> TopicPartition:
         low, high = self._consumer.get_watermark_offsets(TopicPartition(p.topic, p.partition), timeout=10)
@@ -145,7 +145,8 @@ class Runner:
                     break
             self._note(parts, all_)
         except SetBack:
-            self._begin_again()
+            if any(p.epoch == self._inbox.ledger.epoch for p in parts.values()):  # else a rebalance has begun again
+                self._begin_again()
         except _Stopping:
             pass
 
@@ -168,14 +169,12 @@ class Runner:
                         break
             if all(f.done() for f in futures):
                 return
-            assigned = self._consumer.assignment()
-            if assigned:
-                self._consumer.pause(assigned)
+            paused = self._consumer.assignment()
+            self._consumer.pause(paused)
             if (early := self._consumer.poll(0)) is not None:  # of partitions that were assigned just now
                 self._early.append(early)
-            assigned = self._consumer.assignment()
-            if assigned:
-                self._consumer.resume(assigned)
+            # Those that were revoked just now, too: librdkafka keeps them paused when they are assigned again.
+            self._consumer.resume(paused)
 
     def _note(self, parts: dict[tuple[str, int], _Part], messages: list[Message]) -> None:
         kept = [p for key, p in parts.items() if self._parts.get(key) is p]
@@ -203,8 +202,8 @@ class Runner:
 
     def _begin_again(self) -> None:
         _log.error("the database has less than this process committed: it was restored. Reading again from its offsets")
-        for p in self._positions([TopicPartition(*key) for key in self._parts]):
-            self._consumer.seek(p)
+        # Not seek, which raises while the fetching of a partition begins or ends.
+        self._consumer.assign(self._positions([TopicPartition(*key) for key in self._parts]))
 
     def _retries(self) -> None:
         """Try parked events when they are due, and forget old ids."""
@@ -224,8 +223,8 @@ class Runner:
                 inbox.due_at = float("inf")
             self._stop.wait(max(0.005, min(due - time.monotonic(), _RETRY_EVERY)))
 
-    def _until_available(self, work: Callable[[], T]) -> T | None:
-        """Run work again while the database or the broker does not answer. None: stopping."""
+    def _until_available(self, work: Callable[[], T]) -> T:
+        """Run work again while the database or the broker does not answer, until stop."""
         pause = 0.05
         while True:
             try:
