@@ -63,7 +63,9 @@ var modules = map[string]room{
 		own:      []string{"inbox", "inbox/prom"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/prometheus/client_golang"},
 	},
-	"examples/brokers": {external: []string{"github.com/rabbitmq/amqp091-go"}}, // of its tests
+	"examples/brokers": {external: []string{ // of its tests
+		"github.com/aws/aws-sdk-go-v2", "github.com/rabbitmq/amqp091-go",
+	}},
 	"examples/brokers/nats": {
 		own:      []string{"inbox", "inbox/nats"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/nats-io/nats.go"},
@@ -78,6 +80,9 @@ var modules = map[string]room{
 	"examples/brokers/rabbitmqstream": {
 		own:      []string{"inbox", "inbox/rabbitmq"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rabbitmq/amqp091-go"},
+	},
+	"examples/brokers/sqs": {
+		external: []string{"github.com/aws/aws-sdk-go-v2", "github.com/jackc/pgx/v5"},
 	},
 	"examples/brokers/redis": {
 		own:      []string{"inbox", "inbox/redis"},
