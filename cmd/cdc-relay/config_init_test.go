@@ -182,3 +182,28 @@ func TestConfigInitWritesTheSinksAddress(t *testing.T) {
 		"https://us:planted@partner/events").want(t, exitDone,
 		[]string{"- set webhook.url, without a password", "!planted"}, nil)
 }
+
+// Breaks it catches: a region that is set, or that the environment has, and does not get into the file; a file without
+// one that does not say so.
+func TestConfigInitWritesTheRegionOfAWS(t *testing.T) {
+	t.Parallel()
+	s := newServices(t, orderTopic)
+	const toDo = "name the AWS region in "
+	for _, c := range []struct{ sink, flag, environ, want string }{
+		{"sqs", "", "", toDo + "sqs.region"},
+		{"sqs", "eu-west-1", "eu-west-3", "region: eu-west-1\n"},
+		{"sns", "", "eu-west-3", "region: eu-west-3\n"},
+		{"eventbridge", "eu-west-1", "", "region: eu-west-1\n"},
+	} {
+		args := []string{"config", "init", "--postgres-url", s.pg.URL, "--write", "-", "--sink", c.sink}
+		if c.flag != "" {
+			args = append(args, "--set", c.sink+".region="+c.flag)
+		}
+		want := []string{c.want}
+		if !strings.HasPrefix(c.want, toDo) {
+			want = append(want, "!"+toDo)
+		}
+		environ := []string{"AWS_REGION=" + c.environ, "AWS_DEFAULT_REGION="}
+		cdcRelay(t, environ, args...).want(t, exitDone, want, nil)
+	}
+}

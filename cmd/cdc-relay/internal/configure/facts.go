@@ -1,9 +1,11 @@
 package configure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -132,9 +134,30 @@ func (w *writer) publication() {
 	w.page.set("postgres.publication", quote(name), comments...)
 }
 
+// aws writes the region of a sink of AWS: the one that was set, or that of this process.
+func (w *writer) aws() {
+	region, is := map[string]string{config.SinkSQS: w.cfg.SQS.Region, config.SinkSNS: w.cfg.SNS.Region,
+		config.SinkEventBridge: w.cfg.EventBridge.Region}[w.cfg.Sink]
+	if !is {
+		return
+	}
+	key, comment := w.cfg.Sink+".region", "Credentials are found as AWS's SDK finds them."
+	here := cmp.Or(os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
+	switch {
+	case region != "":
+		w.page.set(key, quote(region), comment)
+	case here != "":
+		w.page.set(key, quote(here), "AWS_REGION, where this file was written. "+comment)
+	default:
+		w.page.set(key, `""`, "The region of AWS_REGION or of a profile, where the relay runs. "+comment)
+		w.page.remember("name the AWS region in %s, unless AWS_REGION or a profile names it where the relay runs", key)
+	}
+}
+
 // rest writes the sink, and all that was set.
 func (w *writer) rest() {
 	w.page.set("sink", w.cfg.Sink)
+	w.aws()
 	addresses := map[string]string{
 		"postgres.replication_url": w.cfg.Postgres.ReplicationURL, "nats.url": w.cfg.NATS.URL, "redis.url": w.cfg.Redis.URL,
 		"rabbitmq.url": w.cfg.RabbitMQ.URL, "rabbitmq.stream_url": w.cfg.RabbitMQ.StreamURL, "inbox.url": w.cfg.Inbox.URL,
