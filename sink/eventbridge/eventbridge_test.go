@@ -10,6 +10,7 @@ import (
 	client "github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 	queue "github.com/aws/aws-sdk-go-v2/service/sqs"
+	of "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/eventbridge"
@@ -84,16 +85,18 @@ func (b *bed) read(t *testing.T, url *string) (found []event) {
 		if len(answer.Messages) == 0 {
 			return found
 		}
+		var handled []of.DeleteMessageBatchRequestEntry
 		for _, m := range answer.Messages {
 			var e event
 			if err := json.Unmarshal([]byte(*m.Body), &e); err != nil {
 				t.Fatalf("%s: %v", *m.Body, err)
 			}
 			found = append(found, e)
-			if _, err := b.queues.DeleteMessage(t.Context(), &queue.DeleteMessageInput{QueueUrl: url,
-				ReceiptHandle: m.ReceiptHandle}); err != nil {
-				t.Fatal(err)
-			}
+			handled = append(handled, of.DeleteMessageBatchRequestEntry{Id: m.MessageId, ReceiptHandle: m.ReceiptHandle})
+		}
+		if _, err := b.queues.DeleteMessageBatch(t.Context(), &queue.DeleteMessageBatchInput{QueueUrl: url,
+			Entries: handled}); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

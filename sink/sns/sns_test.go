@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	client "github.com/aws/aws-sdk-go-v2/service/sns"
 	queue "github.com/aws/aws-sdk-go-v2/service/sqs"
+	of "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/sns"
@@ -76,15 +77,17 @@ func (b *bed) read(t *testing.T, url *string) (found []sinktest.Message) {
 		if len(answer.Messages) == 0 {
 			return found
 		}
+		var handled []of.DeleteMessageBatchRequestEntry
 		for _, m := range answer.Messages {
 			key := sdk.ToString(m.MessageAttributes["x-outbox-key"].StringValue)
 			one := sinktest.Message{Key: []byte(key), Value: []byte(*m.Body)}
 			one.Headers.Add("id", []byte(sdk.ToString(m.MessageAttributes["id"].StringValue)))
 			found = append(found, one)
-			if _, err := b.queues.DeleteMessage(t.Context(), &queue.DeleteMessageInput{QueueUrl: url,
-				ReceiptHandle: m.ReceiptHandle}); err != nil {
-				t.Fatal(err)
-			}
+			handled = append(handled, of.DeleteMessageBatchRequestEntry{Id: m.MessageId, ReceiptHandle: m.ReceiptHandle})
+		}
+		if _, err := b.queues.DeleteMessageBatch(t.Context(), &queue.DeleteMessageBatchInput{QueueUrl: url,
+			Entries: handled}); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
