@@ -140,7 +140,7 @@ func events(topic string, n int) []*sink.Record {
 // Breaks it catches: an event lost on its way to a rule's target when connections break, and duplicates that were not
 // counted.
 func (b *bed) cuts(t *testing.T) {
-	const n = 300
+	const n = 100
 	bus, url := b.bus(t)
 	d := b.driver(t)
 	f := sinktest.NewFlow(t, d)

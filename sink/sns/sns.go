@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
@@ -218,10 +217,14 @@ func (t *topics) describe(topic string, found map[string]string) (text string, r
 	if _, fifo := t.name(topic); !fifo {
 		text += "; it is a standard topic: messages come in any order, and some twice"
 	}
-	if n := strings.TrimLeft(found["SubscriptionsConfirmed"], "0"); n == "" {
+	switch n := found["SubscriptionsConfirmed"]; n {
+	case "":
+		return text + "; how many have subscribed to it is not known", false
+	case "0":
 		return text + "; no one has subscribed to it, and what is published to it now is lost: SNS keeps nothing", true
+	default:
+		return text + "; subscriptions: " + n, false
 	}
-	return text + "; subscriptions: " + found["SubscriptionsConfirmed"], false
 }
 
 // Word returns the broker's word for a topic.

@@ -16,8 +16,9 @@ import (
 const (
 	// elasticMQVersion is that of test/elasticmq/pom.xml.
 	elasticMQVersion = "1.7.1"
-	// motoVersion is that of Python's package index, and flaskVersion that of what its server is built on.
-	motoVersion, flaskVersion, flaskCORSVersion = "5.2.5", "3.1.3", "6.0.5"
+	// motoVersion is that of Python's package index, flaskVersion that of what its server is built on, and jsonPathVersion
+	// that of what its EventBridge needs.
+	motoVersion, flaskVersion, flaskCORSVersion, jsonPathVersion = "5.2.5", "3.1.3", "6.0.5", "1.8.0"
 )
 
 // startPatience bounds the start of a JVM or of Python on a machine that is busy with much else.
@@ -91,6 +92,13 @@ aws { region = %s, accountId = 000000000000 }
 	return nil
 }
 
+// motoProgram is moto's server, which keeps the parsers that it would make eight of for each event of EventBridge.
+const motoProgram = `import functools
+import jsonpath_ng.ext as paths
+paths.parse = functools.cache(paths.parse)
+from moto.server import main
+main()`
+
 // StartMoto starts a server for this test alone.
 func StartMoto(t testing.TB) *Moto {
 	t.Helper()
@@ -101,9 +109,9 @@ func StartMoto(t testing.TB) *Moto {
 }
 
 func (s *Moto) describe(ctx context.Context) error {
-	packages, err := cached("moto-"+motoVersion, func(_, fetched string) error {
+	packages, err := cached("moto-"+motoVersion+"-jsonpath-"+jsonPathVersion, func(_, fetched string) error {
 		return runFetch(ctx, "python3", "-m", "pip", "install", "--quiet", "--target", fetched, "moto=="+motoVersion,
-			"flask=="+flaskVersion, "flask-cors=="+flaskCORSVersion)
+			"flask=="+flaskVersion, "flask-cors=="+flaskCORSVersion, "jsonpath-ng=="+jsonPathVersion)
 	})
 	if err != nil {
 		return err
@@ -116,7 +124,7 @@ func (s *Moto) describe(ctx context.Context) error {
 		return fmt.Errorf("read the address of moto: %w", err)
 	}
 	s.URL = "http://" + s.Addr
-	s.command.Args = []string{"-m", "moto.server", "-H", host, "-p", port}
+	s.command.Args = []string{"-c", motoProgram, "-H", host, "-p", port}
 	// Without the login of AWSLogin: to moto's own SDK a profile without a name is one that is missing.
 	environ := slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "AWS_") })
 	s.command.Env = append(environ, "PYTHONPATH="+packages, "PYTHONDONTWRITEBYTECODE=1")
