@@ -107,6 +107,10 @@ mutants: ## break the relay on purpose, rule by rule, and see that the simulator
 mutate-sql: ## drop each condition, lock, bound, order and commit level of the SQL, once, and print those that no test notices
 	go run ./test/mutate $(ARGS)
 
+.PHONY: walk
+walk: ## walk through what goes wrong at night: what status, console, alerts and log tell; ARGS=broker chooses; minutes
+	test/walk.sh $(ARGS)
+
 .PHONY: race
 race: ## the scenarios once more, with the race detector in the relay's own process too
 	CDC_RELAY_TEST_RACE=1 go test -race -count=1 $(TESTFLAGS) ./test/...
@@ -114,6 +118,7 @@ race: ## the scenarios once more, with the race detector in the relay's own proc
 .PHONY: test-nightly
 test-nightly: ## the scenarios with the nightly counts; takes hours
 	CDC_RELAY_NIGHTLY=1 go test -count=1 -p 1 -timeout 10h -v ./...
+	cd examples && CDC_RELAY_NIGHTLY=1 go test -count=1 -timeout 2h -v ./...
 	cd test/inbox && CDC_RELAY_NIGHTLY=1 go test -count=1 -timeout 10h -v ./...
 	go test -run '^$$' -bench . -benchtime 0.1s -p 1 -timeout 1h ./...
 
