@@ -181,8 +181,8 @@ func (d *Driver) abandon(p *partition, cause string, a *attempt) {
 	}
 }
 
-// Dropped is [sink.Dropper]. What was written of the batch went with its partition, but may have been read before; or it
-// is there, and we may not ask.
+// Dropped is [sink.Dropper]. What was written of the batch went with its partition, but may have been read before; or
+// it is there, and we may not ask.
 func (d *Driver) Dropped(b *sink.Batch) {
 	a, _ := b.State.(*attempt)
 	if a == nil {

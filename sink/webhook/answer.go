@@ -125,8 +125,8 @@ func (e *endpoint) judge(answer *http.Response) sink.Outcome {
 	return o
 }
 
-// gone is an error of an endpoint that is not there, or that takes nothing from us: it does not say what it has received
-// before.
+// gone is an error of an endpoint that is not there, or that takes nothing from us: it does not say what it has
+// received before.
 type gone struct{ error }
 
 // Gone implements [sink.Gone].

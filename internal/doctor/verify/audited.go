@@ -184,9 +184,9 @@ func (a *Auditor) compareBucket(n int, rows map[Digest]*kept, v *Audited) error 
 	}
 }
 
-// settleUnalike decides about records that have the row's id and say that their rows were made at another time: ids can
-// be used again, say after TRUNCATE … RESTART IDENTITY, and then they are of former events. But the application may also
-// have changed created_at since; so they are the row's if it is published and no other record is.
+// settleUnalike decides about records that have the row's id and say that their rows were made at another time. Ids
+// can be used again, say after TRUNCATE … RESTART IDENTITY, and then they are of former events. But the application
+// may also have changed created_at since, so they are the row's if it is published and no other record is.
 func (a *Auditor) settleUnalike(r *kept, v *Audited) {
 	if r.sure || r.state == Pending {
 		v.Others += len(r.unalike)

@@ -142,7 +142,7 @@ func (s *Reader) auditRows(o *db.Table, within record.AuditRange, columns []stri
 	if c.CreatedAt != "" {
 		made = "CASE WHEN isfinite({created}) THEN (extract(epoch FROM {created}) * 1000000)::bigint END"
 	}
-	text = strings.NewReplacer("{made}", made, "{id_text}", "o."+db.Quote(c.ID)+"::text", "{payload}", payload, "{columns}", list,
-		"{range}", strings.Join(conditions, " AND "), "{position}", position).Replace(auditRowsSQL)
+	text = strings.NewReplacer("{made}", made, "{id_text}", "o."+db.Quote(c.ID)+"::text", "{payload}", payload,
+		"{columns}", list, "{range}", strings.Join(conditions, " AND "), "{position}", position).Replace(auditRowsSQL)
 	return s.db.SQL(o, text), args
 }
