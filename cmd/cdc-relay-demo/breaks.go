@@ -78,7 +78,7 @@ func (c demoCommand) showBreaks(ctx context.Context, a *cli.App, cfg config.Conf
 	if err := install.All(ctx, s.cfg, s.st); err != nil {
 		return err
 	}
-	if s.relay, err = newChild(a, s.cfg); err != nil {
+	if s.relay, err = newChild(ctx, a, s.cfg); err != nil {
 		return err
 	}
 	if err := s.relay.start(ctx); err != nil {
@@ -136,7 +136,7 @@ func (s *stage) play(ctx context.Context, a *cli.App, lasting time.Duration) err
 	}
 	all := s.incidents()
 	for n, i := range all {
-		if pause(ctx, lasting/2); ctx.Err() != nil {
+		if pause(ctx, lasting/2); isOver(ctx) {
 			return nil
 		}
 		line("%d/%d  %s Look at the console: %s.", n+1, len(all), i.happens, i.look)
@@ -159,11 +159,14 @@ func (s *stage) play(ctx context.Context, a *cli.App, lasting time.Duration) err
 
 // failed is the error of an incident, unless someone ended the demo.
 func (s *stage) failed(ctx context.Context, what string, err error) error {
-	if ctx.Err() != nil {
+	if isOver(ctx) {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", strings.TrimSuffix(what, "."), err)
 }
+
+// isOver reports whether someone has ended it, which is no failure.
+func isOver(ctx context.Context) bool { return ctx.Err() != nil }
 
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

@@ -66,8 +66,8 @@ func runRelayAlone(a *cli.App) (err error) {
 }
 
 // newChild prepares a relay for the servers of a configuration.
-func newChild(a *cli.App, cfg config.Config) (*childRelay, error) {
-	address, err := freeAddress(cfg.HTTP.Listen)
+func newChild(ctx context.Context, a *cli.App, cfg config.Config) (*childRelay, error) {
+	address, err := freeAddress(ctx, cfg.HTTP.Listen)
 	if err != nil {
 		return nil, err
 	}
@@ -85,10 +85,11 @@ func newChild(a *cli.App, cfg config.Config) (*childRelay, error) {
 }
 
 // freeAddress is the address that is asked for, or one with a free port if another process has it.
-func freeAddress(wanted string) (string, error) {
-	l, err := net.Listen("tcp", wanted)
+func freeAddress(ctx context.Context, wanted string) (string, error) {
+	listen := new(net.ListenConfig).Listen
+	l, err := listen(ctx, "tcp", wanted)
 	if errors.Is(err, syscall.EADDRINUSE) && wanted == config.Default().HTTP.Listen {
-		l, err = net.Listen("tcp", "127.0.0.1:0")
+		l, err = listen(ctx, "tcp", "127.0.0.1:0")
 	}
 	if err != nil {
 		return "", fmt.Errorf("listen for HTTP: %w", err)
@@ -121,7 +122,7 @@ func (c *childRelay) kill() error {
 	if err := c.process.Process.Kill(); err != nil {
 		return fmt.Errorf("kill the relay: %w", err)
 	}
-	<-c.ended
+	_ = <-c.ended // killed, as it was to be
 	return nil
 }
 

@@ -60,8 +60,8 @@ func TestDemoWithNATSLeavesNothing(t *testing.T) {
 	}
 }
 
-// Breaks it catches: an incident whose events do not arrive, arrive twice or out of order; a demo that leaves processes or
-// files behind.
+// Breaks it catches: an incident whose events do not arrive, arrive twice or out of order; a demo that leaves processes
+// or files behind.
 func TestDemoBreaksThingsAndLosesNothing(t *testing.T) {
 	home := homeForServers(t)
 	runs(t, []string{"TMPDIR=" + home}, cli.ExitDone, []string{

@@ -140,7 +140,7 @@ func (l *demoLoad) consume(ctx context.Context, cfg config.Config) error {
 						Brokers: cfg.Kafka.Brokers, Topic: topic, Partition: partition, MinBytes: 1, MaxBytes: 4 << 20,
 						MaxWait: demoPoll, ReadBackoffMin: demoPoll, ReadBackoffMax: demoPoll,
 					})
-					if ctx.Err() != nil {
+					if isOver(ctx) {
 						return nil
 					}
 					if err != nil {

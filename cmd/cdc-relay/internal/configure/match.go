@@ -44,8 +44,8 @@ var fields = []field{
 		isBytes},
 	{"aggregate_type", strings.Fields("aggregatetype aggregatename aggregate entitytype resourcetype streamtype " +
 		"subjecttype"), words},
-	{"aggregate_id", strings.Fields("aggregateid aggregateidentifier entityid resourceid streamid subjectid partitionkey " +
-		"orderingkey messagekey eventkey key"), words},
+	{"aggregate_id", strings.Fields("aggregateid aggregateidentifier entityid resourceid streamid subjectid " +
+		"partitionkey orderingkey messagekey eventkey key"), words},
 	{"headers", strings.Fields("headers messageheaders eventheaders metadata meta"), isJSON},
 	{"created_at", strings.Fields("createdat occurredat insertedat createdon created occurredon createdonutc " +
 		"occurredonutc added senttime timestamp eventtime"), isTime},
@@ -61,8 +61,8 @@ type candidate struct {
 	score int
 }
 
-// recognise reports whether a table looks like an outbox: it has an id and a payload, and either a name that says so, or
-// the columns of a known library, or a type and an aggregate.
+// recognise reports whether a table looks like an outbox: it has an id and a payload, and either a name that says so,
+// or the columns of a known library, or a type and an aggregate.
 func recognise(t table) (candidate, bool) {
 	c := candidate{table: t, of: map[string]string{}}
 	for _, f := range fields {
