@@ -87,13 +87,16 @@ func judgeTrouble(t *testing.T, s troubled) {
 	relay.Stop(t)
 	for _, topic := range []string{order, invoice} {
 		all := s.read(topic)
-		last := map[string]int{}
+		last, place := map[string]int{}, map[string]int{} // of each key
+		for i, m := range all {
+			place[m.key] = i
+		}
 		for i, m := range all {
 			var body struct{ N int }
 			if err := json.Unmarshal(m.payload, &body); err != nil {
 				t.Fatal(err)
 			}
-			if wanted := topic == order && body.N == poisoned; m.replayed != wanted || wanted && i != len(all)-1 {
+			if wanted := topic == order && body.N == poisoned; m.replayed != wanted || wanted && i != place[m.key] {
 				t.Errorf("%s: event %d is message %d of %d, replayed: %v", topic, body.N, i+1, len(all), m.replayed)
 			}
 			if body.N <= last[m.key] && !m.replayed {
