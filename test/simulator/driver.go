@@ -77,7 +77,11 @@ func (d *driver) Dropped(b *sink.Batch) {
 	a.closed = true
 	for _, r := range a.records {
 		if r != nil && b.Outcome.Verdict == sink.Unknown {
-			r.excused = true
+			r.excused, r.givenUp = true, true
+			if r.unrecorded != nil { // it counts as a possible duplicate from now on
+				r.unrecorded.unrecorded--
+				r.unrecorded = nil
+			}
 		}
 	}
 }
