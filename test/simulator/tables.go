@@ -359,22 +359,6 @@ func (t *tables) Settle(ctx context.Context, published []store.Published, dead [
 	})
 }
 
-func (t *tables) enterJournal(db *database, published []store.Published) {
-	batch := &journalBatch{source: t.source, lsn: t.w.server.wal.end, at: clock(), xid: t.w.server.lastXID}
-	for _, p := range published {
-		p.ID = bytes.Clone(p.ID)
-		at := t.at(p.ID)
-		if _, known := db.journal[at]; !known {
-			db.journal[at], db.journaled[at] = p, clock()
-			t.w.judgeJournaled(t, p)
-		}
-		batch.ids = append(batch.ids, string(p.ID))
-	}
-	if len(batch.ids) > 0 {
-		db.batches = append(db.batches, batch)
-	}
-}
-
 // SettleRetried journals parked events and takes them out.
 func (t *tables) SettleRetried(ctx context.Context, published []store.Published) error {
 	return t.fenced(ctx, "settle retried", func(db *database) error {

@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"slices"
@@ -117,4 +118,22 @@ func (t *tables) OldestParked(context.Context) (time.Time, error) { return time.
 
 func sortBySeq(rows []*row) {
 	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
+}
+
+// enterJournal journals events that are not; of two records of an event in one call the last counts.
+func (t *tables) enterJournal(db *database, published []store.Published) {
+	batch := &journalBatch{source: t.source, lsn: t.w.server.wal.end, at: clock(), xid: t.w.server.lastXID}
+	entered := map[recorded]bool{}
+	for _, p := range published {
+		p.ID = bytes.Clone(p.ID)
+		at := t.at(p.ID)
+		if _, known := db.journal[at]; !known || entered[at] {
+			db.journal[at], db.journaled[at], entered[at] = p, clock(), true
+			t.w.judgeJournaled(t, p)
+		}
+		batch.ids = append(batch.ids, string(p.ID))
+	}
+	if len(batch.ids) > 0 {
+		db.batches = append(db.batches, batch)
+	}
 }
