@@ -168,8 +168,8 @@ func (r *Relay) overBudget() string {
 	if budget := r.c.WAL.Budget; !known || budget == 0 || kept <= float64(budget) || r.session() != nil {
 		return ""
 	}
-	return fmt.Sprintf("Postgres keeps %.0f MiB of WAL since the confirmed position, more than wal.budget: a halted relay "+
-		"reads and spools nothing, so this grows until the cause is repaired", kept/(1<<20))
+	return fmt.Sprintf("Postgres keeps %.0f MiB of WAL since the confirmed position, more than wal.budget: a halted "+
+		"relay reads and spools nothing, so this grows until the cause is repaired", kept/(1<<20))
 }
 
 // flows reports whether what is handed to the sink now is sent soon. The dispatcher does not wait for more while it is
