@@ -22,6 +22,9 @@ func (st *stage) drains(t *testing.T, r *result, d drain) {
 	if st.parkedKeys > 0 || st.journal > 0 {
 		once = st.drainBeside
 	}
+	if st.spool != "" {
+		once = st.drainSpool
+	}
 	if st.journal > 0 {
 		st.filled = st.fillJournal(t)
 	}

@@ -26,6 +26,7 @@ type shape struct {
 	parkedKeys   int    // further keys, each with an event that the broker has refused
 	journal      int    // events that were published before
 	randomIDs    bool   // version 4; else 7
+	spool        string // drainSpooled or drainRestarted: where the events come from; else from the slot
 }
 
 // or gives what is not said in s by what others say.
@@ -35,6 +36,7 @@ func (s shape) or(others shape) shape {
 		cmp.Or(s.hotKeys, others.hotKeys),
 		cmp.Or(s.types, others.types), cmp.Or(s.partitions, others.partitions), cmp.Or(s.afterPublish, others.afterPublish),
 		cmp.Or(s.parkedKeys, others.parkedKeys), cmp.Or(s.journal, others.journal), cmp.Or(s.randomIDs, others.randomIDs),
+		cmp.Or(s.spool, others.spool),
 	}
 }
 
@@ -91,6 +93,8 @@ func (o options) drains() []drain {
 		{"parked", o.events, 100, shape{parkedKeys: o.manyParked}},
 		{drainLongV7, o.events, 100, shape{journal: o.longJournal}},
 		{drainLongV4, o.events, 100, shape{journal: o.longJournal, randomIDs: true}},
+		{drainSpooled, o.events, 100, shape{spool: drainSpooled}},
+		{drainRestarted, o.events, 100, shape{spool: drainRestarted}},
 	}
 }
 
@@ -115,6 +119,9 @@ var scenarioNames = func() (names []string) {
 func (st *stage) with(s shape) *stage {
 	own := *st
 	own.shape = s.or(st.shape)
+	if own.spool != "" {
+		own.relaySettings = slices.Concat(spoolSettings, st.relaySettings)
+	}
 	if own.parkedKeys > 0 {
 		own.relaySettings = slices.Concat(parkingSettings, st.relaySettings)
 	}

@@ -213,6 +213,7 @@ type status struct {
 	Role      string `json:"role"`
 	LookingUp bool   `json:"looking_up"`
 	Settled   int    `json:"events_settled_total"` // since it was started
+	Spooled   int    `json:"spooled_events"`       // 0 also where it is not known
 }
 
 // status asks the relay; the zero value when it does not listen yet.
