@@ -155,12 +155,13 @@ func TestOutageCostsTheBudgetOfWAL(t *testing.T) {
 	load.WaitCommitted(t, 1000, time.Minute)
 	healthy := s.watchKept(t)
 	open := s.pg.Connect(t)
-	if _, err := open.Exec(t.Context(), "CREATE TABLE held (n int); COMMIT; BEGIN; INSERT INTO held VALUES (1)"); err != nil {
+	_, err := open.Exec(t.Context(), "CREATE TABLE held (n int); COMMIT; BEGIN; INSERT INTO held VALUES (1)")
+	if err != nil {
 		t.Fatal(err)
 	}
 	foreign.waitWritten(t, 2*budget)
-	held := s.number(t, s.pg.Query(t, fmt.Sprintf("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), restart_lsn)::bigint "+
-		"FROM pg_replication_slots WHERE slot_name = '%s'", s.settings.Slot())))
+	held := s.number(t, s.pg.Query(t, fmt.Sprintf("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), "+
+		"restart_lsn)::bigint FROM pg_replication_slots WHERE slot_name = '%s'", s.settings.Slot())))
 	if _, err := open.Exec(t.Context(), "ROLLBACK"); err != nil {
 		t.Fatal(err)
 	}
@@ -178,8 +179,8 @@ func TestOutageCostsTheBudgetOfWAL(t *testing.T) {
 	load.Stop(t)
 	s.settled(t)
 	most := away()
-	t.Logf("budget %d MiB, at most %d MiB of WAL kept, %d MiB by restart_lsn beside the last %v; %d events spooled, sent %v "+
-		"after Kafka was back", budget, most.kept>>20, most.beyond>>20, restartLag, most.spooled,
+	t.Logf("budget %d MiB, at most %d MiB of WAL kept, %d MiB by restart_lsn beside the last %v; %d events spooled, sent "+
+		"%v after Kafka was back", budget, most.kept>>20, most.beyond>>20, restartLag, most.spooled,
 		time.Since(back).Round(time.Second))
 	if most.kept > int64(budget+slack)<<20 || most.beyond > 0 {
 		t.Errorf("WAL kept: got %d MiB, and %d MiB by restart_lsn beside the last %v; want at most %d and %d, and none",
