@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// One message besides fails each time. Breaks it catches: an effect that is lost, or there twice, when the consumer
-// dies or wakes behind another; a message that fails and does not come to the dead-letter queue, or brings others there.
+// One message fails each time. Breaks it catches: an effect that is lost, or there twice, when the consumer dies
+// or wakes behind another; a message that fails and does not come to the dead-letter queue, or brings others there.
 func TestConsumerOfSQSHandlesEachEventOnce(t *testing.T) {
 	harness.Full(t)
 	if harness.Count(t, "services of AWS") == 0 {
