@@ -124,9 +124,9 @@ func TroubleOf(err error, otherwise Trouble) Trouble {
 }
 
 // Gone is an error, of [Driver.Partitions] or of an [Outcome], that reports whether sending a batch again that may have
-// been written cannot show whether it was: the topic is gone for certain, and what recognized the batch with it, such as
-// a sequence of records; or the broker does not let us write there, for as long as that lasts. The batch's records go
-// back then, and count as possible duplicates. A driver that promises none does not say so of a missing right.
+// been written cannot show whether it was. Either the topic is gone for certain, with what recognized the batch, such
+// as a sequence of records, or the broker does not let us write there for now. The batch's records go back then, and
+// count as possible duplicates. A driver that promises no duplicates does not report a missing right this way.
 type Gone interface {
 	error
 	Gone() bool

@@ -122,7 +122,9 @@ func (c *childRelay) kill() error {
 	if err := c.process.Process.Kill(); err != nil {
 		return fmt.Errorf("kill the relay: %w", err)
 	}
-	_ = <-c.ended // killed, as it was to be
+	if err := <-c.ended; err == nil {
+		return errors.New("kill the relay: it ended by itself before")
+	}
 	return nil
 }
 

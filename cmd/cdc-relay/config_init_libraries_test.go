@@ -79,7 +79,8 @@ var libraryTables = []libraryTable{
 			retry integer NOT NULL CHECK (retry >= 0), status integer NOT NULL, headers jsonb NOT NULL);
 			INSERT INTO published SELECT gen_random_uuid(), NULL, 'orders.v1', '{"n": 0}', now(), now(), 0, 2, '{}'`,
 		insert: `INSERT INTO published
-			SELECT gen_random_uuid(), NULL, 'orders.v1', '{"n": 1}', now(), now() + interval '1 day', 0, 1, '{"tenant": "acme"}'`,
+			SELECT gen_random_uuid(), NULL, 'orders.v1', '{"n": 1}', now(), now() + interval '1 day', 0, 1,
+			 '{"tenant": "acme"}'`,
 		file: []string{"Recognised as the table of django-outbox-pattern", "topic: \"{destination}\"",
 			"see that each destination"},
 		topic: "orders.v1", kind: "orders.v1", value: `{"n": 1}`,
@@ -156,8 +157,8 @@ func TestConfigInitNamesTheColumnThatATableLacks(t *testing.T) {
 	s.pg.Exec(t, `CREATE TABLE outbox_messages (id bigserial PRIMARY KEY, consumed boolean NOT NULL DEFAULT false,
 		payload varchar(16001) NOT NULL)`)
 	file := newFile(t)
-	cdcRelay(t, s.environ, "config", "init", "--write", file).want(t, exitDone, []string{"ALTER TABLE public.outbox_messages"},
-		nil)
+	cdcRelay(t, s.environ, "config", "init", "--write", file).want(t, exitDone,
+		[]string{"ALTER TABLE public.outbox_messages"}, nil)
 	s.pg.Exec(t, "ALTER TABLE public.outbox_messages ADD COLUMN event_type text NOT NULL DEFAULT 'order_changed'")
 	cdcRelay(t, nil, "init", "--config", file).want(t, exitDone, []string{"created"}, nil)
 	r := startRelay(t, nil, "--config", file)

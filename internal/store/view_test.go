@@ -150,9 +150,9 @@ func documented(t *testing.T, name string) string {
 	return ""
 }
 
-// What the page's queries cost while much is pending; docs/events.md. A row may cost what a hundred hashes of it cost on the
-// same server, so that a busy machine changes nothing. Break it catches: a view that takes minutes. Seen to fail with
-// half a millisecond of pg_sleep for each row in the view.
+// What the page's queries cost while much is pending; docs/events.md. A row may cost what a hundred hashes of it cost
+// on the same server, so that a busy machine changes nothing. Break it catches: a view that takes minutes. Seen to fail
+// with half a millisecond of pg_sleep for each row in the view.
 func TestMonitoringQueriesOverManyRows(t *testing.T) {
 	rows := harness.Count(t, "pending rows of the view")
 	pg := harness.Postgres(t)

@@ -112,7 +112,7 @@ func Eventually(t testing.TB, within time.Duration, what string, condition func(
 	ctx, cancel := context.WithTimeout(t.Context(), slowest*within)
 	defer cancel()
 	began, last := time.Now(), "no poll returned"
-	for waited, pause := time.Duration(0), every; waited < max(within, every); waited += pause {
+	for waited := time.Duration(0); waited < max(within, every); {
 		said := condition(ctx)
 		if said == "" {
 			return
@@ -121,7 +121,8 @@ func Eventually(t testing.TB, within time.Duration, what string, condition func(
 			break // what was cut off by the end says nothing
 		}
 		last = said
-		pause = min(max(every, waited/20), rarely)
+		pause := min(max(every, waited/20), rarely)
+		waited += pause
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
