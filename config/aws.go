@@ -54,7 +54,7 @@ type EventBridge struct {
 
 // CreateAWS configures whether missing queues, topics or buses are created.
 type CreateAWS struct {
-	Enabled bool `key:"enabled" help:"create missing ones, as FIFO unless they are standard; false: their events wait, and the error names the command"`
+	Enabled bool `key:"enabled" help:"create missing ones, queues and topics as FIFO unless they are standard; false: their events wait, and the error names the command"`
 }
 
 const (
