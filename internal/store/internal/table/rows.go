@@ -26,8 +26,9 @@ const (
 
 // CatchUpRows gives the next rows of the list that [Reader.SnapshotCatchUp] made, after the row given, as long as they
 // still exist and are not recorded in the meantime: at most limit, and not many more bytes than 4 MiB. None means that
-// the list is done. The fields have the text form that the stream gives; Position is left to the caller. ErrFenced
-// after a takeover by another.
+// the list is done. A row whose id was journaled since the list was made is not the listed one, but uses its id again:
+// the stream brings it, in its own order. The fields have the text form that the stream gives; Position is left to the
+// caller. ErrFenced after a takeover by another.
 func (s *Reader) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]record.CatchUpRow, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
@@ -56,7 +57,9 @@ func catchUpParams(source int32, from int64, limit int) *db.Params {
 func (s *Reader) catchUpSQL() string {
 	return "SELECT c.row_number" + s.eventColumns() +
 		` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate_own}
-WHERE c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} ORDER BY c.row_number LIMIT $3`
+WHERE c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} AND NOT EXISTS (
+ SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid}
+ AND r.published_at > (SELECT swept_at FROM {state} WHERE source = $1)) ORDER BY c.row_number LIMIT $3`
 }
 
 // readPage runs a statement that gives a number and the columns of eventColumns, until the page is full. ErrFenced
