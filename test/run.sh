@@ -10,6 +10,8 @@ read -ra modules <<<"${MODULES:?}"
 read -ra flags <<<"${TESTFLAGS:?}"
 # It has the machine for itself: its consumers have a limited time to stop, and its alerts are about latency.
 alone=test/inbox
+# The packages that take longest begin first, so that none of them is left alone at the end.
+longest=(./test ./test/brokers ./cmd/cdc-relay ./relay ./internal/store)
 scratch=$(mktemp -d)
 export CDC_RELAY_TEST_MISSING=$scratch/missing GORACE=atexit_sleep_ms=0
 background=()
@@ -56,7 +58,7 @@ below() {
 each() {
   test/needs.sh list
   beside below
-  tests . ./...
+  tests . "${longest[@]}" ./...
   beside seeds "$@"
   wait "${background[0]}"
   [ -n "${CDC_RELAY_TEST_QUICK:-}" ] || window
