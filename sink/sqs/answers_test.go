@@ -262,7 +262,8 @@ func TestRefusalsNameTheirRemedy(t *testing.T) {
 				t.Errorf("got trouble %d, %v; want %d and %s", o.Trouble, o.Err, c.kind, c.want)
 			}
 			var gone sink.Gone
-			if got := errors.As(b.Outcome.Err, &gone); got != (c.kind == sink.TopicTrouble) { // a batch without an answer goes back
+			// a batch without an answer goes back, too
+			if got := errors.As(b.Outcome.Err, &gone); got != (c.kind == sink.TopicTrouble) {
 				t.Errorf("gone: got %t", got)
 			}
 		})
