@@ -37,7 +37,7 @@ func (l *Log) keepSafe(ctx context.Context, s Stream, batches []*sink.Batch) (fa
 		p := b.State.(*progress)
 		for i, offset := range p.offsets {
 			if offset > l.safe {
-				p.offsets[i], p.sent = -1, true
+				p.offsets[i], p.sent = -1, l.accepted+1
 			}
 		}
 	}

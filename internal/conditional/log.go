@@ -44,11 +44,12 @@ type Log struct {
 
 	turn chan struct{} // holds a token while no one works on the log; its taker owns the rest
 
-	end   int64
-	safe  int64     // up to where the log is kept; of a Keeper only
-	known bool      // end is set
-	doubt bool      // something may stand behind end
-	told  time.Time // when the broker had told the end, until that is proved; see C4
+	end      int64
+	safe     int64     // up to where the log is kept; of a Keeper only
+	known    bool      // end is set
+	doubt    bool      // something may stand behind end
+	accepted int       // appends
+	told     time.Time // when the broker had told the end, until that is proved; see C4
 
 	strays map[Mark][]int64 // offsets of entries that no one claimed, in order
 	order  []Mark           // of strays, oldest first; may name what was claimed
@@ -65,8 +66,12 @@ func NewLog() *Log {
 // longer than the batch, by the front that the engine was told of.
 type progress struct {
 	offsets []int64
-	sent    bool // in an append whose outcome is not known; it says something only while the log is in doubt
+	sent    int // accepted and one more, when it went into an append whose outcome is not known; 0: it never did
 }
+
+// mayArrive reports whether an earlier append of the batch may still arrive: it expects the end that the log had then,
+// and fails once another append was accepted. To have read the log meanwhile proves nothing.
+func (l *Log) mayArrive(b *sink.Batch) bool { return b.State.(*progress).sent > l.accepted }
 
 // Start leaves the log at the end up to which it was read before the first append. Once an end is known it changes
 // nothing: what stands behind the older one is found by the next append. Without it the first call asks for the end,
@@ -133,7 +138,7 @@ func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
 	if err := l.take(ctx); err != nil {
 		for _, b := range batches {
 			verdict := sink.NotWritten
-			if p, _ := b.State.(*progress); p != nil && p.sent { // whether the log is in doubt is not ours to read
+			if p, _ := b.State.(*progress); p != nil && p.sent > 0 { // what was accepted since is not ours to read
 				verdict = sink.Unknown
 			}
 			b.Outcome = failed(b, Answer{Verdict: verdict, Err: err, Pause: true})
@@ -143,8 +148,6 @@ func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
 	defer l.give()
 	for _, b := range batches {
 		prepare(b)
-		p := b.State.(*progress)
-		p.sent = p.sent && l.doubt
 	}
 	answer := result{Answer: Answer{Verdict: sink.NotWritten}}
 	if time.Since(began) <= endPatience { // else an earlier request was slow, and the engine must ask again
@@ -210,7 +213,7 @@ func (l *Log) append(ctx context.Context, s Stream, batches []*sink.Batch, began
 		case a.Verdict == sink.Unknown:
 			l.doubt = true
 			for _, b := range batches {
-				b.State.(*progress).sent = true
+				b.State.(*progress).sent = l.accepted + 1
 			}
 		}
 		return result{Answer: a}
@@ -238,6 +241,9 @@ func (l *Log) send(
 		for i, offset := range a.Offsets {
 			*places[first+i] = offset
 			l.end = max(l.end, offset)
+		}
+		if a.Verdict == sink.Accepted {
+			l.accepted++
 		}
 		if a.Verdict != sink.Accepted {
 			a.Guilty += first

@@ -15,7 +15,7 @@ func (l *Log) outcome(s Stream, b *sink.Batch, a result) sink.Outcome {
 		return sink.Outcome{Verdict: sink.Accepted, FirstOffset: offsets[0], Offsets: apart(offsets)}
 	}
 	if a.Verdict != sink.Refused {
-		if l.doubt && b.State.(*progress).sent && a.Verdict == sink.NotWritten && a.Err != nil {
+		if l.mayArrive(b) && a.Verdict == sink.NotWritten && a.Err != nil {
 			a.Verdict = sink.Unknown // by an earlier attempt
 		}
 		o := failed(b, a.Answer)
