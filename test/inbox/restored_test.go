@@ -69,7 +69,9 @@ func filled(t *testing.T, pg *harness.PG) func() {
 		for _, table := range tables {
 			sql += fmt.Sprintf("DELETE FROM %[1]s; INSERT INTO %[1]s OVERRIDING SYSTEM VALUE TABLE older.%[1]s; ", table)
 		}
-		pg.Exec(t, sql+"COMMIT")
+		if err := execAgain(t.Context(), pg.Connect(t), sql+"COMMIT"); err != nil {
+			t.Fatalf("put the copy in the tables: %v", err)
+		}
 	}
 }
 

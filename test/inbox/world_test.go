@@ -256,14 +256,24 @@ func (w *world) make(ctx context.Context) error {
 		CREATE SCHEMA %[1]s_older`, w.schema))
 }
 
-// exec runs statements as one transaction. A transaction with another lock order may win: then it is tried again.
-func (w *world) exec(ctx context.Context, sql string) error {
+func (w *world) exec(ctx context.Context, sql string) error { return execAgain(ctx, w.admin, sql) }
+
+// execAgain runs statements as one transaction. A transaction with another lock order may win: then it is tried again.
+func execAgain(ctx context.Context, on execer, sql string) error {
 	for {
-		_, err := w.admin.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+		_, err := on.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
 		if pg := new(pgconn.PgError); !errors.As(err, &pg) || pg.Code != "40P01" {
 			return err
 		}
+		if _, err := on.Exec(ctx, "ROLLBACK"); err != nil {
+			return err
+		}
 	}
+}
+
+// execer is a connection or a pool of them.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
 }
 
 // backUp copies the database as it is now.
