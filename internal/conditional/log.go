@@ -70,7 +70,7 @@ type progress struct {
 }
 
 // mayArrive reports whether an earlier append of the batch may still arrive: it expects the end that the log had then,
-// and fails once another append was accepted. To have read the log meanwhile proves nothing.
+// and fails once another append was accepted. Having read the log since then proves nothing.
 func (l *Log) mayArrive(b *sink.Batch) bool { return b.State.(*progress).sent > l.accepted }
 
 // Start leaves the log at the end up to which it was read before the first append. Once an end is known it changes
