@@ -54,7 +54,7 @@ func (s *stage) incidents() []incident {
 			"It is started again, and reads from the topics what it had sent", s.relay.start},
 		{"The replication slot is dropped.", "in System the slot is back, with another position", s.dropSlot,
 			"The relay has created it again, and published from the table what its stream lacked", nothing},
-		// The last one: what consumers have read before is no longer in the topic, which a start reports as an alarm.
+		// The last one, since a start afterwards raises an alarm: the topic lacks records that consumers have read.
 		{"A topic is deleted.", "its events are parked, those of the other topics flow", s.deleteTopic,
 			"It is created again, and gets its events in order", s.createTopic},
 	}
@@ -165,7 +165,7 @@ func (s *stage) failed(ctx context.Context, what string, err error) error {
 	return fmt.Errorf("%s: %w", strings.TrimSuffix(what, "."), err)
 }
 
-// isOver reports whether someone has ended it, which is no failure.
+// isOver reports whether the demo was ended from outside. Errors that follow from it are not reported.
 func isOver(ctx context.Context) bool { return ctx.Err() != nil }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -235,7 +235,7 @@ func (s *stage) createTopic(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.load.reopen(theTopic()) // it begins anew
+	s.load.reopen(theTopic()) // its offsets begin at 0
 	return response.Errors[theTopic()]
 }
 

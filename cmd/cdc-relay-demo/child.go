@@ -34,7 +34,7 @@ type childRelay struct {
 	ended   chan error // gets the result of the process
 }
 
-// relayCommand is what childRelay runs. It is not for people.
+// relayCommand returns the hidden command that childRelay runs.
 func relayCommand() *cobra.Command {
 	c := cli.Command("relay", "Run the relay alone, for demo --break.", "", runRelayAlone)
 	c.Hidden = true
@@ -114,7 +114,7 @@ func (c *childRelay) start(ctx context.Context) error {
 	}
 	c.leash, c.ended = leash, make(chan error, 1)
 	go func(p *exec.Cmd, ended chan<- error) { ended <- p.Wait() }(c.process, c.ended)
-	return c.await(ctx, func(role string) bool { return role == "active" })
+	return c.awaitActive(ctx)
 }
 
 // kill ends it as a crash does.
@@ -137,15 +137,15 @@ func (c *childRelay) stop() error {
 	return nil
 }
 
-// await asks for its role until it is as wanted.
-func (c *childRelay) await(ctx context.Context, wanted func(role string) bool) error {
+// awaitActive asks for its role until it streams.
+func (c *childRelay) awaitActive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		role, err := c.role(ctx)
-		if err == nil && wanted(role) {
+		if err == nil && role == "active" {
 			return nil
 		}
 		select {

@@ -172,7 +172,7 @@ func (t *trouble) Error() string         { return t.err.Error() }
 func (t *trouble) Unwrap() error         { return t.err }
 func (t *trouble) Trouble() sink.Trouble { return t.kind }
 
-// Gone implements [sink.Gone]: there is no such exchange, or we may not write to it. RabbitMQ recognizes no message.
+// Gone implements [sink.Gone]: the exchange does not exist, or we may not write to it. RabbitMQ does not deduplicate.
 func (t *trouble) Gone() bool {
 	var said *amqp.Error
 	return t.kind == sink.TopicTrouble && errors.As(t.err, &said) && said.Server &&
