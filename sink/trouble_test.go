@@ -188,8 +188,9 @@ func TestEngineBacksOffFromALeaderThatStaysTheSame(t *testing.T) {
 		if s := r.Status(); s.State != sink.Stalled || s.Troubles != 1 {
 			t.Errorf("status: got %+v, want it stalled by one trouble", s)
 		}
-		r.broker.SetLeader(topic, 0, 1) // no reason to wait any more
+		synctest.Wait()
 		before := attempts.Load()
+		r.broker.SetLeader(topic, 0, 1) // no reason to wait any more
 		if synctest.Wait(); attempts.Load() != before+1 {
 			t.Errorf("attempts at another leader: got %d, want one at once", attempts.Load()-before)
 		}

@@ -1,9 +1,12 @@
 package sqs_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -83,13 +86,23 @@ func newDriver(t *testing.T, c sqs.Config) *sqs.Driver {
 	return d
 }
 
-// read takes what is in the topic's queue.
+// read takes what is in the topic's queue, in the order in which it was sent. That is a FIFO queue's own. A standard
+// queue promises none, and hides the messages of an answer that its client asked for again, so those come last.
 func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	t.Helper()
+	if !strings.HasSuffix(topic, ".fifo") {
+		defer func() {
+			slices.SortStableFunc(found, func(a, b sinktest.Message) int { return cmp.Compare(a.Timestamp, b.Timestamp) })
+			for i := range found {
+				found[i].Offset = int64(i)
+			}
+		}()
+	}
 	var wait int32 // seconds
 	for {
 		answer, err := b.client.ReceiveMessage(t.Context(), &client.ReceiveMessageInput{QueueUrl: b.url(topic),
-			MaxNumberOfMessages: aws.Entries, MessageAttributeNames: []string{"All"}, WaitTimeSeconds: wait})
+			MaxNumberOfMessages: aws.Entries, MessageAttributeNames: []string{"All"}, WaitTimeSeconds: wait,
+			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameSentTimestamp}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +149,11 @@ func (b *bed) empty(t *testing.T, topic string) bool {
 // message converts a received message.
 func (b *bed) message(t *testing.T, topic string, m types.Message, n int) sinktest.Message {
 	t.Helper()
-	found := sinktest.Message{Topic: topic, Offset: int64(n), Value: []byte(*m.Body)}
+	sent, err := strconv.ParseInt(m.Attributes[string(types.MessageSystemAttributeNameSentTimestamp)], 10, 64)
+	if err != nil {
+		t.Errorf("message %s: when it was sent: %v", *m.Body, err)
+	}
+	found := sinktest.Message{Topic: topic, Offset: int64(n), Value: []byte(*m.Body), Timestamp: sent}
 	if len(m.MessageAttributes) > aws.Entries {
 		t.Errorf("message %s has %d attributes, want ten at most", *m.Body, len(m.MessageAttributes))
 	}
