@@ -177,7 +177,7 @@ func (c *tally) add(names []string, took time.Duration, got portion) {
 	k.longest = max(k.longest, took)
 }
 
-// table is for docs/reliability.md.
+// table is for docs/lab/reliability.md.
 func (c *tally) table(r verify.Report) string {
 	var b strings.Builder
 	b.WriteString("| fault | times | of these with another one | alone: duplicated | alone: found late | alone: longest " +
