@@ -17,44 +17,44 @@ const (
 
 // SQS is where the queues of Amazon SQS are. Credentials are found as AWS's SDK finds them.
 type SQS struct {
-	Region          string    `key:"region" help:"AWS region of the queues; empty: AWS_REGION or the profile's"`
-	Endpoint        string    `key:"endpoint" help:"URL instead of the service's own, as of a VPC endpoint or a stand-in; empty: AWS's"`
-	Account         string    `key:"account" help:"number of the account that owns the queues; empty: that of the credentials"`
-	Standard        bool      `key:"standard" help:"allow standard queues, without order and deduplication: a topic is one unless it ends in .fifo; false: every topic is a FIFO queue"`
+	Region          string    `key:"region" help:"AWS region; empty: AWS_REGION or the profile's"`
+	Endpoint        string    `key:"endpoint" help:"URL of a VPC endpoint or a stand-in; empty: AWS's"`
+	Account         string    `key:"account" help:"owning account; empty: the credentials'"`
+	Standard        bool      `key:"standard" help:"standard, without order and deduplication, unless the name ends in .fifo; false: FIFO only"`
 	CreateQueues    CreateAWS `key:"create_queues"`
-	MaxMessageBytes ByteSize  `key:"max_message_bytes" help:"dead-letter larger messages, attributes counted, without sending them; 1MiB for queues that SQS lets take so much"`
-	Requests        int       `key:"requests" help:"most requests at a time to a queue, of up to ten messages each; of a key at most one"`
+	MaxMessageBytes ByteSize  `key:"max_message_bytes" help:"dead-letter larger messages, attributes counted; 1MiB for queues that allow it"`
+	Requests        int       `key:"requests" help:"concurrent requests per destination, of up to ten messages; one per key"`
 	Timeout         Duration  `key:"timeout" help:"maximum time for one request, answer included"`
 }
 
 // SNS is where the topics of Amazon SNS are. Credentials are found as AWS's SDK finds them.
 type SNS struct {
-	Region       string    `key:"region" help:"AWS region of the topics; empty: AWS_REGION or the profile's"`
-	Endpoint     string    `key:"endpoint" help:"URL instead of the service's own, as of a VPC endpoint or a stand-in; empty: AWS's"`
-	Account      string    `key:"account" help:"number of the account that owns the topics; empty: that of the credentials"`
-	Standard     bool      `key:"standard" help:"allow standard topics, without order and deduplication: a topic is one unless it ends in .fifo; false: every topic is a FIFO topic"`
+	Region       string    `key:"region" help:"AWS region; empty: AWS_REGION or the profile's"`
+	Endpoint     string    `key:"endpoint" help:"URL of a VPC endpoint or a stand-in; empty: AWS's"`
+	Account      string    `key:"account" help:"owning account; empty: the credentials'"`
+	Standard     bool      `key:"standard" help:"standard, without order and deduplication, unless the name ends in .fifo; false: FIFO only"`
 	CreateTopics CreateAWS `key:"create_topics"`
-	Requests     int       `key:"requests" help:"most requests at a time to a topic, of up to ten messages each; of a key at most one"`
+	Requests     int       `key:"requests" help:"concurrent requests per destination, of up to ten messages; one per key"`
 	Timeout      Duration  `key:"timeout" help:"maximum time for one request, answer included"`
 }
 
 // EventBridge is where the event buses of Amazon EventBridge are, and what their events are like. Credentials are found
 // as AWS's SDK finds them.
 type EventBridge struct {
-	Region        string    `key:"region" help:"AWS region of the buses; empty: AWS_REGION or the profile's"`
-	Endpoint      string    `key:"endpoint" help:"URL instead of the service's own, as of a VPC endpoint or a stand-in; empty: AWS's"`
-	Account       string    `key:"account" help:"number of the account that owns the buses; empty: that of the credentials"`
+	Region        string    `key:"region" help:"AWS region; empty: AWS_REGION or the profile's"`
+	Endpoint      string    `key:"endpoint" help:"URL of a VPC endpoint or a stand-in; empty: AWS's"`
+	Account       string    `key:"account" help:"owning account; empty: the credentials'"`
 	Source        string    `key:"source" help:"source of an event; columns that are headers of the message in braces, and {key}, the message key"`
-	DetailType    string    `key:"detail_type" help:"detail-type of an event, as source; what comes out empty is event"`
+	DetailType    string    `key:"detail_type" help:"detail-type, as source; empty becomes event"`
 	CreateBuses   CreateAWS `key:"create_buses"`
-	MaxEventBytes ByteSize  `key:"max_event_bytes" help:"dead-letter larger events, as EventBridge counts them, without sending them"`
-	Requests      int       `key:"requests" help:"most requests at a time to a bus, of up to ten events each; of a key at most one"`
+	MaxEventBytes ByteSize  `key:"max_event_bytes" help:"dead-letter larger events, as EventBridge counts"`
+	Requests      int       `key:"requests" help:"concurrent requests per destination, of up to ten messages; one per key"`
 	Timeout       Duration  `key:"timeout" help:"maximum time for one request, answer included"`
 }
 
 // CreateAWS configures whether missing queues, topics or buses are created.
 type CreateAWS struct {
-	Enabled bool `key:"enabled" help:"create missing ones, queues and topics as FIFO unless they are standard; false: their events wait, and the error names the command"`
+	Enabled bool `key:"enabled" help:"create missing ones; false: their events wait"`
 }
 
 const (

@@ -24,7 +24,7 @@ type NATS struct {
 
 // CreateStreams configures whether and how missing streams are created.
 type CreateStreams struct {
-	Enabled  bool `key:"enabled" help:"create a stream for a subject that none takes; false: its events wait, and the error names the command"`
+	Enabled  bool `key:"enabled" help:"create missing streams; false: their events wait"`
 	Replicas int  `key:"replicas" help:"replicas of a created stream"`
 }
 
@@ -37,10 +37,10 @@ type CertFiles struct {
 
 // Redis is the server of Redis Streams and of BullMQ's queues.
 type Redis struct {
-	URL          string    `key:"url" help:"redis://user@host:port/database, rediss:// for TLS; several with commas: with redis.sentinel.master the Sentinels, with redis.cluster.enabled nodes of the cluster"`
+	URL          string    `key:"url" help:"redis://user@host:port/database, rediss:// for TLS; several with commas: Sentinels or cluster nodes"`
 	PasswordFile string    `key:"password_file" help:"file with the password, read again at each connect"`
 	MaxLength    int       `key:"max_length" help:"trim streams to about so many entries; 0: never; not for queues"`
-	MinReplicas  int       `key:"min_replicas" help:"replicas that must have an event before it counts as published (WAIT); 0: the master alone, whose failover can lose it"`
+	MinReplicas  int       `key:"min_replicas" help:"replicas that must have an event (WAIT); 0: a failover can lose it"`
 	Sentinel     Sentinel  `key:"sentinel"`
 	Cluster      Cluster   `key:"cluster"`
 	TLS          CertFiles `key:"tls"`
@@ -48,12 +48,12 @@ type Redis struct {
 
 // Cluster reports that Redis is one.
 type Cluster struct {
-	Enabled bool `key:"enabled" help:"redis.url names nodes of a cluster, which are asked for the others"`
+	Enabled bool `key:"enabled" help:"redis.url names nodes of a cluster"`
 }
 
 // Sentinel is who knows the master of Redis.
 type Sentinel struct {
-	Master       string `key:"master" help:"name of the master that the Sentinels of redis.url watch; empty: redis.url is Redis itself"`
+	Master       string `key:"master" help:"the Sentinels' name of the master; empty: redis.url is Redis itself"`
 	Username     string `key:"username" help:"user name at the Sentinels; the one in redis.url is Redis' own"`
 	PasswordFile string `key:"password_file" help:"file with the Sentinels' password, read again at each connect; redis.password_file is Redis' own"`
 }
@@ -107,12 +107,12 @@ var redisServers = []relation{
 // BullMQ is the queues of BullMQ or Bull and what jobs are like; the server is that of Redis.
 type BullMQ struct {
 	Version          int    `key:"version" help:"of the workers' library: 5 and 6 are BullMQ, also on one queue; 4 is Bull"`
-	Prefix           string `key:"prefix" help:"prefix of the queues' keys, as the workers have it; in a cluster in braces, such as {bull}"`
+	Prefix           string `key:"prefix" help:"prefix of the queues' keys, as the workers'; in a cluster in braces: {bull}"`
 	JobName          string `key:"job_name" help:"name of a job; columns that are headers of the message in braces, and {key}, the message key"`
 	JobID            string `key:"job_id" help:"id of a job, as job_name; different for each event of the queue; empty: one of the relay's own"`
-	Data             string `key:"data" help:"data of a job; event: an object of id, event_type, aggregate_type, aggregate_id, created_at, payload, headers; payload: the payload, and the rest in the job's opts.outbox. With a message.format other than plain it is the message's value"`
-	Attempts         int    `key:"attempts" help:"how often a worker tries a job, the first time included"`
-	Backoff          string `key:"backoff" help:"pause before another attempt: fixed 5s; exponential 1s, the first pause; or a name that the workers know, and a time. Empty: none"`
+	Data             string `key:"data" help:"data of a job; event: an object with metadata, payload and headers; payload: the payload, the rest in opts.outbox"`
+	Attempts         int    `key:"attempts" help:"a worker's attempts, including the first"`
+	Backoff          string `key:"backoff" help:"pause between attempts: fixed 5s; exponential 1s; or the workers' name of one, and a time; empty: none"`
 	RemoveOnComplete Remove `key:"remove_on_complete"`
 	RemoveOnFail     Remove `key:"remove_on_fail"`
 }
@@ -142,7 +142,7 @@ type RabbitMQ struct {
 	StreamURL    string    `key:"stream_url" help:"of sink rabbitmq-stream: rabbitmq-stream://user@host:port/vhost, rabbitmq-stream+tls:// for TLS; message.topic is the stream"`
 	TLS          CertFiles `key:"tls"`
 
-	Consumers map[string]RabbitMQConsumer `key:"consumers" help:"consumers whose queues init --rabbitmq-topology creates, check looks for and run watches: each gets a queue of its name with bind's binding keys (default #, everything), a retry queue for each pause of retry (default 1m, 5m, 15m), and a dead-letter queue, <name>.dlq"`
+	Consumers map[string]RabbitMQConsumer `key:"consumers" help:"consumers whose queues init --rabbitmq-topology creates: a queue with binding keys (bind, default #), retry queues (retry, default 1m, 5m, 15m), and <name>.dlq"`
 }
 
 func defaultRabbitMQ() RabbitMQ {
@@ -158,7 +158,7 @@ type RabbitMQStream struct {
 
 // CreateRabbitMQStreams configures whether and how missing streams are created.
 type CreateRabbitMQStreams struct {
-	Enabled  bool     `key:"enabled" help:"create missing streams; false: their events wait, and the error names the command"`
+	Enabled  bool     `key:"enabled" help:"create missing streams; false: their events wait"`
 	MaxBytes ByteSize `key:"max_bytes" help:"the server drops the oldest part of a longer stream; 0: never"`
 	MaxAge   Duration `key:"max_age" help:"the server drops what is older; 0s: never"`
 }
@@ -167,13 +167,13 @@ type CreateRabbitMQStreams struct {
 type Webhook struct {
 	URL         string            `key:"url" help:"https://host/path; events go to the path of their topic's name below it"`
 	Endpoints   map[string]string `key:"endpoints" help:"URLs of topics that have one of their own: {orders: https://host/path}"`
-	Secret      string            `key:"secret" help:"secret that signs (whsec_… or whsk_…), during a rotation several with spaces; better in a file"`
-	SecretFile  string            `key:"secret_file" help:"file with the secrets, one a line, read again every few seconds; {topic} in the path is the topic; empty, without webhook.secret: unsigned"`
-	Lanes       int               `key:"lanes" help:"most requests at a time to an endpoint; of a key at most one"`
+	Secret      string            `key:"secret" help:"secrets that sign (whsec_… or whsk_…), with spaces between them; better in a file"`
+	SecretFile  string            `key:"secret_file" help:"file with a secret per line, read every few seconds; {topic}: the topic; empty, without webhook.secret: unsigned"`
+	Lanes       int               `key:"lanes" help:"concurrent requests per endpoint; one per key"`
 	Timeout     Duration          `key:"timeout" help:"maximum time for one request, answer included"`
-	EventFaults []int             `key:"event_faults" help:"answers after which the event becomes a dead letter at once; other failures are the endpoint's"`
-	RetryFaults []int             `key:"retry_faults" help:"answers after which the event is parked and tried as retry.* says, then becomes a dead letter"`
-	ContentType string            `key:"content_type" help:"Content-Type of messages that have none of their own"`
+	EventFaults []int             `key:"event_faults" help:"answers that make the event a dead letter at once"`
+	RetryFaults []int             `key:"retry_faults" help:"answers after which the event is retried by retry.*, then becomes a dead letter"`
+	ContentType string            `key:"content_type" help:"default Content-Type"`
 	TLS         CertFiles         `key:"tls"`
 }
 

@@ -7,11 +7,11 @@ import "time"
 // (CDC_RELAY_POSTGRES_URL), joined by - its flag (--postgres-url). The `help` tag is the sentence that the flag's help
 // and docs/configuration.md show.
 type Config struct {
-	Service       string         `key:"service" help:"label service on every metric; where the slot is named for the database, so is this by default: cdc-relay-<database>"`
+	Service       string         `key:"service" help:"label of every metric; default: cdc-relay-<database> if the slot is named for the database, too"`
 	Postgres      Postgres       `key:"postgres"`
 	Outbox        Outbox         `key:"outbox"`
 	Journal       Journal        `key:"journal"`
-	Sink          string         `key:"sink" help:"kafka; nats: JetStream; redis-stream: Redis Streams; bullmq: queues of BullMQ or Bull; rabbitmq: an exchange; rabbitmq-stream: a stream of RabbitMQ; webhook: HTTP endpoints; sqs, sns, eventbridge: queues, topics and buses of AWS; stdout: print each message as a line of JSON, for a dry run without a broker"`
+	Sink          string         `key:"sink" help:"kafka; nats: JetStream; redis-stream; bullmq: queues of BullMQ or Bull; rabbitmq: an exchange; rabbitmq-stream; webhook; sqs, sns, eventbridge: AWS; stdout: JSON lines, for a dry run"`
 	Message       Message        `key:"message"`
 	Kafka         Kafka          `key:"kafka"`
 	NATS          NATS           `key:"nats"`
@@ -41,19 +41,19 @@ type Config struct {
 
 // Postgres says where the database is and what the relay owns in it.
 type Postgres struct {
-	URL              string   `key:"url" help:"SQL side: journal, parked, dead letters, state; works through a pooler; required"`
-	ReplicationURL   string   `key:"replication_url" help:"the stream; must be direct, not through a pooler; default: postgres.url"`
+	URL              string   `key:"url" help:"SQL side: journal, parked events, dead letters, state; a pooler works; required"`
+	ReplicationURL   string   `key:"replication_url" help:"the stream; direct, without a pooler; default: postgres.url"`
 	PasswordFile     string   `key:"password_file" help:"file with the password, read again at each connect"`
 	PasswordCommand  []string `key:"password_command" help:"program and arguments that print the password, run at each connect until what it prints expires; no shell"`
-	Slot             string   `key:"slot" help:"replication slot; default: cdc_relay where this database has that slot, or a relay's record of it, else cdc_relay_<database>"`
+	Slot             string   `key:"slot" help:"replication slot; default: cdc_relay if this database has it or a record of it, else cdc_relay_<database>"`
 	Publication      string   `key:"publication" help:"publication of the outbox table"`
 	Schema           string   `key:"schema" help:"where the relay's own tables live"`
-	StatusInterval   Duration `key:"status_interval" help:"how often the confirmed position is sent; at most a quarter of postgres.wal_sender_timeout"`
+	StatusInterval   Duration `key:"status_interval" help:"interval of status messages; at most a quarter of postgres.wal_sender_timeout"`
 	WALSenderTimeout Duration `key:"wal_sender_timeout" help:"wal_sender_timeout of the relay's own stream only"`
 	PoolSize         int      `key:"pool_size" help:"maximum connections of the SQL side"`
 	OnSlotLost       string   `key:"on_slot_lost" help:"recover: create a new slot and publish from the table; halt: wait for a person"`
 
-	AllowSecondSlot bool `key:"allow_second_slot" help:"start under a new slot although relays have published from this table under another: every event is published again"`
+	AllowSecondSlot bool `key:"allow_second_slot" help:"start although relays published from this table under another slot: publishes every event again"`
 }
 
 // Outbox describes the application's table.
@@ -62,25 +62,25 @@ type Outbox struct {
 	Columns       Columns  `key:"columns"`
 	AfterPublish  string   `key:"after_publish" help:"what happens to a published row: mark, keep, delete"`
 	MarkSet       string   `key:"mark_set" help:"SET list that marks a row; default: published_at = now()"`
-	DeadSet       string   `key:"dead_set" help:"SET list that marks the row of a dead letter; {last_error}, {attempts} and {error_class} are its values; empty: the row stays as it is"`
-	RetrySet      string   `key:"retry_set" help:"the same for the row of an event that failed and is tried again, and of a dead letter that is replayed"`
-	PublishedWhen string   `key:"published_when" help:"SQL condition for rows that count as published without a journal row; default: published_at IS NOT NULL, if there is such a column"`
-	TimeZone      string   `key:"time_zone" help:"time zone of the table's columns of type timestamp (without time zone), such as America/Lima; default: the database's"`
-	OrderBy       string   `key:"order_by" help:"order of a catch-up, columns separated by commas; default: seq if present, else created_at, id"`
+	DeadSet       string   `key:"dead_set" help:"SET list for the row of a dead letter, such as status = 'FAILED', last_error = {last_error}; also {attempts}, {error_class}; empty: unchanged"`
+	RetrySet      string   `key:"retry_set" help:"the same for the row of an event that is retried or replayed"`
+	PublishedWhen string   `key:"published_when" help:"SQL condition of rows that count as published; default: published_at IS NOT NULL, if that column exists"`
+	TimeZone      string   `key:"time_zone" help:"time zone of columns of type timestamp, such as America/Lima; default: the database's"`
+	OrderBy       string   `key:"order_by" help:"order of a catch-up: columns with commas between them; default: seq if present, else created_at, id"`
 	CatchUp       bool     `key:"catch_up" help:"publish unpublished rows that are older than the slot"`
 	CatchUpMax    int      `key:"catch_up_max" help:"on the first start, halt if there are more of them; 0: no limit"`
-	Retention     Duration `key:"retention" help:"delete rows published longer ago than this; 0s: keep them forever, or, with outbox.after_publish delete, delete at once"`
+	Retention     Duration `key:"retention" help:"delete rows published longer ago; 0s: never, or at once with outbox.after_publish delete"`
 }
 
 // Columns names the outbox table's columns. Headers and CreatedAt may be empty: no such column. AggregateType and
 // AggregateID may be empty, too, or templates over columns; see [Columns.Of].
 type Columns struct {
 	ID            string `key:"id" help:"unique id of the event: uuid, text or integer"`
-	AggregateType string `key:"aggregate_type" help:"type of the aggregate, or a template over columns; empty: none, and message.topic names another column"`
-	AggregateID   string `key:"aggregate_id" help:"id of the aggregate, or a template over columns; by default the message key; empty: none, and each event is an aggregate of its own"`
+	AggregateType string `key:"aggregate_type" help:"type of the aggregate, or a template; empty: none, and message.topic names another column"`
+	AggregateID   string `key:"aggregate_id" help:"id of the aggregate, or a template; the message key; empty: none"`
 	EventType     string `key:"event_type" help:"type of the event"`
 	Payload       string `key:"payload" help:"the message's value: jsonb, json, text or bytea"`
-	Headers       string `key:"headers" help:"json or jsonb column with an object of strings that become message headers; empty: none"`
+	Headers       string `key:"headers" help:"json or jsonb object of strings: message headers; empty: none"`
 	CreatedAt     string `key:"created_at" help:"time of the event; empty: none"`
 }
 
@@ -93,10 +93,10 @@ type Journal struct {
 type Message struct {
 	Topic     string            `key:"topic" help:"topic; columns of the row in braces"`
 	Key       string            `key:"key" help:"message key; order is kept per key; columns of the row in braces"`
-	Format    string            `key:"format" help:"plain: value = payload, metadata in headers; envelope: JSON object with both; cloudevents: CloudEvents 1.0, binary mode; avro, protobuf, json_schema: the payload by a schema of a registry, in Confluent's wire format"`
+	Format    string            `key:"format" help:"plain: payload as value, metadata in headers; envelope: JSON object with both; cloudevents: 1.0, binary mode; avro, protobuf, json_schema: by a registry's schema"`
 	Timestamp string            `key:"timestamp" help:"the message's timestamp: publish, created_at"`
 	Headers   map[string]string `key:"headers" help:"rename a header, or add a column as one: {id: x-event-id}"`
-	Schemas   string            `key:"schemas" help:"directory with a JSON Schema per event type, <event type>.json; what does not fit becomes a dead letter; empty: none"`
+	Schemas   string            `key:"schemas" help:"directory of JSON Schemas, <event type>.json; misfits become dead letters; empty: none"`
 }
 
 // Kafka is the broker and how to talk to it.
@@ -104,12 +104,12 @@ type Kafka struct {
 	Brokers           []string     `key:"brokers" help:"host:port of one or more brokers; required with sink kafka"`
 	ClientID          string       `key:"client_id" help:"client id in the broker's logs and quotas"`
 	Partitioner       string       `key:"partitioner" help:"murmur2, as the Java clients"`
-	Compression       string       `key:"compression" help:"compression of record batches; a batch that does not shrink is sent uncompressed"`
-	Linger            Duration     `key:"linger" help:"wait for more records before a request; natural batching needs none"`
+	Compression       string       `key:"compression" help:"compression of record batches that shrink by it"`
+	Linger            Duration     `key:"linger" help:"wait for more records before a request"`
 	MaxBatchBytes     ByteSize     `key:"max_batch_bytes" help:"largest record batch; a topic's own limit is learned"`
 	RequestTimeout    Duration     `key:"request_timeout" help:"maximum time for one request"`
 	DialTimeout       Duration     `key:"dial_timeout" help:"maximum time for a connect"`
-	PartitionPatience Duration     `key:"partition_patience" help:"park the events of a partition that is in trouble for longer, while others flow"`
+	PartitionPatience Duration     `key:"partition_patience" help:"park events of a partition that is unavailable for longer"`
 	CreateTopics      CreateTopics `key:"create_topics"`
 	TLS               TLS          `key:"tls"`
 	SASL              SASL         `key:"sasl"`
@@ -117,7 +117,7 @@ type Kafka struct {
 
 // CreateTopics configures whether and how missing topics are created.
 type CreateTopics struct {
-	Enabled           bool `key:"enabled" help:"create a missing topic when its first event is sent; false: its events wait, and the error names the command"`
+	Enabled           bool `key:"enabled" help:"create missing topics; false: their events wait"`
 	Partitions        int  `key:"partitions" help:"partitions of a created topic"`
 	ReplicationFactor int  `key:"replication_factor" help:"replicas of a created topic"`
 }
@@ -141,19 +141,19 @@ type SASL struct {
 
 	TokenFile    string            `key:"token_file" help:"of OAUTHBEARER: file with the token, read again at each connect"`
 	TokenCommand []string          `key:"token_command" help:"of OAUTHBEARER: program and arguments that print the token, run at each connect until what it prints expires; no shell"`
-	AWSRegion    string            `key:"aws_region" help:"of OAUTHBEARER: the region of an Amazon MSK cluster with IAM; tokens are signed with the credentials that AWS's SDK finds"`
+	AWSRegion    string            `key:"aws_region" help:"of OAUTHBEARER: region of an Amazon MSK cluster with IAM; tokens are signed with AWS's credentials"`
 	OAuth        OAuth             `key:"oauth"`
-	Extensions   map[string]string `key:"extensions" help:"of OAUTHBEARER: SASL extensions that go with the token: {logicalCluster: lkc-1, identityPoolId: pool-1}"`
+	Extensions   map[string]string `key:"extensions" help:"of OAUTHBEARER: SASL extensions: {logicalCluster: lkc-1, identityPoolId: pool-1}"`
 }
 
 // OAuth asks an OAuth 2.0 server for the token of OAUTHBEARER, by client credentials.
 type OAuth struct {
-	TokenURL         string            `key:"token_url" help:"token endpoint that issues the tokens by client credentials"`
+	TokenURL         string            `key:"token_url" help:"token endpoint (client credentials)"`
 	ClientID         string            `key:"client_id" help:"client id"`
 	ClientSecretFile string            `key:"client_secret_file" help:"file with the client secret, read again for each token"`
 	Scope            string            `key:"scope" help:"scopes with spaces between them; empty: none"`
-	Parameters       map[string]string `key:"parameters" help:"further parameters of the request: {audience: kafka}; no secrets, they are shown"`
-	CAFile           string            `key:"ca_file" help:"PEM file of the authorities to trust for the token endpoint; empty: the system's"`
+	Parameters       map[string]string `key:"parameters" help:"further parameters: {audience: kafka}; no secrets, they are shown"`
+	CAFile           string            `key:"ca_file" help:"PEM file of the endpoint's authorities; empty: the system's"`
 }
 
 // Retry says how often and when an event that failed by its own fault is tried again.
@@ -161,7 +161,7 @@ type Retry struct {
 	MaxAttempts    int        `key:"max_attempts" help:"attempts before an event becomes a dead letter"`
 	InitialBackoff Duration   `key:"initial_backoff" help:"wait before the second attempt; doubles each time"`
 	MaxBackoff     Duration   `key:"max_backoff" help:"longest wait between attempts"`
-	Jitter         float64    `key:"jitter" help:"random share added to each wait, 0 to 1"`
+	Jitter         float64    `key:"jitter" help:"random share added to each wait"`
 	Schedule       []Duration `key:"schedule" help:"explicit waits instead: [1m, 5m, 15m]"`
 	OnDead         string     `key:"on_dead" help:"continue: the key goes on behind a dead letter; hold: it waits for a person"`
 }
@@ -169,18 +169,18 @@ type Retry struct {
 // DLQ is where dead letters go.
 type DLQ struct {
 	Table     string   `key:"table" help:"table of dead letters, schema.table; default: <postgres.schema>.<outbox table>_dlq"`
-	Topic     string   `key:"topic" help:"topic that gets a copy of each dead letter; {topic}, its event's topic, and columns of the row in braces; empty: none"`
+	Topic     string   `key:"topic" help:"topic for copies of dead letters; {topic}: the event's; columns of the row in braces; empty: none"`
 	Breaker   Breaker  `key:"breaker"`
 	Retention Duration `key:"retention" help:"delete dead letters replayed or discarded longer ago than this; 0s: keep them"`
 }
 
 // Breaker halts a flood of dead letters: more than Count and more than Ratio of all events within Window.
 type Breaker struct {
-	Count  int      `key:"count" help:"halt when more than this many events died within the window, and dlq.breaker.ratio"`
-	Ratio  float64  `key:"ratio" help:"halt when more than this share of the window's events died, and dlq.breaker.count"`
+	Count  int      `key:"count" help:"halt when more events became dead letters within the window, and dlq.breaker.ratio"`
+	Ratio  float64  `key:"ratio" help:"halt when a larger share of the window's events did, and dlq.breaker.count"`
 	Window Duration `key:"window" help:"length of the window"`
 	// CountInvalid concerns rows whose own content makes them dead letters; see outbox.InvalidCodes.
-	CountInvalid bool `key:"count_invalid" help:"count rows that cannot be messages for what is in them; false: such rows alone never halt the relay"`
+	CountInvalid bool `key:"count_invalid" help:"count rows that cannot be messages; false: such rows alone never halt the relay"`
 }
 
 // Limits bound memory and duplicates.
@@ -188,8 +188,8 @@ type Limits struct {
 	InFlightEvents int      `key:"in_flight_events" help:"maximum events in memory"`
 	InFlightBytes  ByteSize `key:"in_flight_bytes" help:"maximum bytes of events in memory; a larger event is admitted alone"`
 	MaxUnrecorded  int      `key:"max_unrecorded" help:"maximum events sent and not yet journaled: the bound of duplicates after a crash"`
-	MaxEventBytes  ByteSize `key:"max_event_bytes" help:"dead-letter larger events without reading or sending them; 0: the topic's limit, and memory for the largest row"`
-	Topics         int      `key:"topics" help:"maximum topics that rows name; events for one more are dead-lettered"`
+	MaxEventBytes  ByteSize `key:"max_event_bytes" help:"dead-letter larger events unread; 0: the topic's limit, and memory for the largest row"`
+	Topics         int      `key:"topics" help:"maximum topics named by rows; events for one more become dead letters"`
 	ParkedEvents   int      `key:"parked_events" help:"maximum parked events; at the limit the relay waits instead of parking"`
 }
 
@@ -205,12 +205,12 @@ type Drift struct {
 
 // WAL bounds what Postgres keeps while events cannot be sent.
 type WAL struct {
-	Budget ByteSize `key:"budget" help:"WAL that Postgres keeps while events cannot be sent, before they are stored in cdc_relay_spool; 0: all of it"`
+	Budget ByteSize `key:"budget" help:"WAL to keep while events cannot be sent, before they are stored in cdc_relay_spool; 0: all"`
 }
 
 // Inbox says where consumers keep what they have handled, and what they hold back; the relay does without it.
 type Inbox struct {
-	URL          string `key:"url" help:"database with the inbox of consumers, for the console, cdc-relay inbox and verify --consumer; default: postgres.url"`
+	URL          string `key:"url" help:"database with the consumers' inbox, for console and commands; default: postgres.url"`
 	PasswordFile string `key:"password_file" help:"file with the password of inbox.url, read again at each connect"`
 	Schema       string `key:"schema" help:"schema of the inbox"`
 }
@@ -218,15 +218,15 @@ type Inbox struct {
 // HTTP is the listener for metrics, health, API and console.
 type HTTP struct {
 	Listen    string `key:"listen" help:"host:port of metrics, health, API and console"`
-	TokenFile string `key:"token_file" help:"file with the token that every change of state needs, and reading by http.read"`
-	Read      string `key:"read" help:"open: this machine reads without the token; token, or empty: with http.token_file reading needs it, too"`
+	TokenFile string `key:"token_file" help:"file with the token for changes, and for reading by http.read"`
+	Read      string `key:"read" help:"open: this machine reads without the token; token, or empty: reading needs it, if there is one"`
 	// ShowPayloads concerns what a person may see: payloads are in the database in any case.
 	ShowPayloads bool `key:"show_payloads" help:"show payload and headers of a dead letter"`
 }
 
 // Metrics says what /metrics shows besides the usual.
 type Metrics struct {
-	Aliases bool `key:"aliases" help:"also show outbox_pending_total and outbox_dispatch_latency_ms, for dashboards of hand-written relays"`
+	Aliases bool `key:"aliases" help:"also show outbox_pending_total and outbox_dispatch_latency_ms"`
 }
 
 // Log is how the relay logs, to standard error.
@@ -237,8 +237,8 @@ type Log struct {
 
 // Tracing sends a span of OpenTelemetry for each event whose producer sampled its trace.
 type Tracing struct {
-	Endpoint    string  `key:"endpoint" help:"URL of an OTLP/HTTP endpoint for spans; empty: what OTEL_EXPORTER_OTLP_ENDPOINT says, else no tracing"`
-	SampleRatio float64 `key:"sample_ratio" help:"share of the traces sampled by their producers that get a span"`
+	Endpoint    string  `key:"endpoint" help:"OTLP/HTTP endpoint for spans; empty: OTEL_EXPORTER_OTLP_ENDPOINT, else none"`
+	SampleRatio float64 `key:"sample_ratio" help:"share of sampled traces that get spans"`
 }
 
 // The values of the keys that are a choice.

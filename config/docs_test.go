@@ -46,7 +46,11 @@ func keyTable() string {
 			value = "`" + k.Default + "`"
 		}
 		name := "`" + k.Name + "`"
-		rest := fmt.Sprintf("%s | %s | %s", value, cell.Replace(shorter.Replace(k.Help)), cell.Replace(allowed(k)))
+		meaning := shorter.Replace(k.Help)
+		if text := allowed(k); text != "" {
+			meaning += " (" + text + ")"
+		}
+		rest := value + " | " + cell.Replace(meaning)
 		same := func(r row) bool { return r.rest == rest && !strings.Contains(k.Name, "password") }
 		if i := slices.IndexFunc(rows, same); i >= 0 {
 			rows[i].names += ", " + name
@@ -55,18 +59,22 @@ func keyTable() string {
 		}
 	}
 	var b strings.Builder
-	b.WriteString("| key | default | meaning | allowed |\n|---|---|---|---|\n")
+	b.WriteString("| key | default | meaning (allowed) |\n|---|---|---|\n")
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %s |\n", r.names, r.rest)
 	}
 	return b.String()
 }
 
-// allowed is what the table says about a key's values: nothing where the default or the meaning has it.
+// allowed is what the table says about a key's values: nothing where the page above it, the default or the meaning
+// has it.
 func allowed(k Key) string {
 	text := shorter.Replace(k.Allowed)
 	if k.Default == "" || k.Default == "[]" {
 		text = strings.TrimSuffix(text, ", or empty")
+	}
+	if slices.Contains(plainKinds, text) {
+		return ""
 	}
 	choices := strings.Split(text, ", ")
 	missing := func(c string) bool { return strings.Contains(c, " ") || !strings.Contains(k.Help, c) }
@@ -74,6 +82,32 @@ func allowed(k Key) string {
 		return ""
 	}
 	return text
+}
+
+// plainKinds are the formats that the page describes above the table, once for all keys, and those that a meaning has.
+var plainKinds = []string{
+	"a file", "a directory", "a program", "a name", "1 to 249 characters", "1 to 249 characters, or empty",
+	"schema.table, each a name", "a list of host:port", "a SET list such as processed = true, processed_at = now()",
+	"postgres://user@host:port/database?options, or host=… user=… dbname=…", "an SQL condition such as processed",
+	"https://host/path or http://host/path", "https://host or http://host, without a login",
+	"host:port, such as 127.0.0.1:9464 or :9464 for all addresses", "latest, or 1",
+	"column names separated by commas, in double quotes where they have a comma or a space, each optionally followed " +
+		"by asc or desc",
+	"text with columns of the row in braces, such as {aggregate_id}; empty for messages without a key, and without order",
+	"a list of numbers with a unit, such as [1m, 5m, 15m]", "an AWS region such as eu-west-1",
+	"a region such as eu-west-1", "names with values, such as {audience: kafka}", "topic: URL, such as {orders: https://host/path}",
+	"names of letters with values in ASCII, such as {logicalCluster: lkc-1}", "text with columns of the row in braces",
+	"nats://host:port, also tls, ws, wss", "redis://host:port, also rediss", "amqp://host:port, also amqps",
+	"rabbitmq-stream://host:port, also rabbitmq-stream+tls", "http://host:port, also https", "murmur2",
+	"secrets that begin with whsec_ or whsk_, with spaces between them", "a URL such as http://collector:4318",
+	"a word and a pause in ms, s, m or h, such as exponential 1s", "a name, or empty",
+	"a name; or a template of columns in braces, such as {tenant}:{order_id}, or empty",
+	"a SET list such as status = 'FAILED', last_error = {last_error}, retry_count = {attempts}",
+	"text with {topic} and columns of the row in braces, such as {topic}-value or com.shop.{event_type}",
+	"text with {id}, {event_type}, {aggregate_type}, {created_at} and {key}, at most 255 long",
+	"text with {id}, {event_type}, {aggregate_type}, {created_at} and {key}",
+	"a list of numbers from 300 to 599", "a list of numbers from 300 to 599, or empty", "an account number of 12 digits",
+	"a name of the IANA time zone database such as America/Lima or UTC", "0 to 1099511627776",
 }
 
 // shorter leaves out of the table what the page says once above it.

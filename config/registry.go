@@ -9,19 +9,19 @@ import (
 
 // Registry is the schema registry by whose schemas messages are made, and how to talk to it.
 type Registry struct {
-	URL             string    `key:"url" help:"http://host:port or https://host:port of a registry with Confluent's API, with its path if it has one; several of one cluster with commas; required with the formats avro, protobuf and json_schema"`
+	URL             string    `key:"url" help:"http:// or https:// URL of a registry with Confluent's API; several with commas; required with avro, protobuf and json_schema"`
 	Username        string    `key:"username" help:"user name; empty: no basic authentication"`
 	PasswordFile    string    `key:"password_file" help:"file with the password, read again at each request"`
 	PasswordCommand []string  `key:"password_command" help:"program and arguments that print the password, run at each request until what it prints expires; no shell"`
 	TokenFile       string    `key:"token_file" help:"file with a bearer token instead of user and password, read again at each request"`
 	TokenCommand    []string  `key:"token_command" help:"program and arguments that print a bearer token, run at each request until what it prints expires; no shell"`
 	TLS             CertFiles `key:"tls"`
-	Subject         string    `key:"subject" help:"subject of an event's schema; {topic}, its topic, and columns of the row in braces; {topic}-value: Confluent's TopicNameStrategy"`
-	Record          string    `key:"record" help:"full name of the record or message in the schema that an event is, columns of the row in braces, such as com.shop.{event_type}; empty: the schema's own, or its first message"`
+	Subject         string    `key:"subject" help:"subject of an event's schema; {topic} and columns of the row in braces"`
+	Record          string    `key:"record" help:"full name of the record or message: com.shop.{event_type}; empty: the schema's own, or its first message"`
 	Version         string    `key:"version" help:"version of each subject's schema: latest, or a number"`
-	Files           string    `key:"files" help:"directory with schemas, <subject>.avsc, .proto or .json, which go before the registry's own; their ids are looked up there; empty: none"`
-	AutoRegister    bool      `key:"auto_register" help:"register a schema of registry.files that the registry does not have; false: its events wait, and the error says how to register it"`
-	CacheTTL        Duration  `key:"cache_ttl" help:"how long the latest version of a subject is used before the registry is asked again, in the background; the one in use stays until there is another"`
+	Files           string    `key:"files" help:"directory of schemas, <subject>.avsc, .proto or .json, used instead of the registry's; ids are looked up there; empty: none"`
+	AutoRegister    bool      `key:"auto_register" help:"register missing schemas of registry.files; false: their events wait"`
+	CacheTTL        Duration  `key:"cache_ttl" help:"renew latest versions in the background after this time"`
 	Timeout         Duration  `key:"timeout" help:"maximum time for one request"`
 }
 
