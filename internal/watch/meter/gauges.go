@@ -24,45 +24,42 @@ func (m *Meter) gauges(f factory, o Options) {
 	f.computed("outbox_unrecorded_events", "Events sent and not yet journaled: the most that a crash could duplicate.",
 		engine(func(s sink.Status) float64 { return float64(s.Unrecorded) }))
 	m.waiting(f)
-	f.known("cdc_confirmed_lsn", "Confirmed position, as a number; not there while it is not known.",
+	f.known("cdc_confirmed_lsn", "Confirmed position, as a number.",
 		func() (float64, bool) { at := m.Confirmed(); return float64(at), at != 0 })
-	f.known("cdc_received_lsn",
-		"Highest position received from the stream, as a number; not there before something was received.",
+	f.known("cdc_received_lsn", "Highest position received from the stream, as a number.",
 		func() (float64, bool) { at := m.Received(); return float64(at), at != 0 })
 	f.counted("outbox_possible_duplicates_total",
-		"Events that may be in a topic twice: written by a process that died and not found when its topics were read back, "+
-			"or sent again in a way that the broker cannot recognise.",
+		"Events that may be in a topic twice: not found when a dead process's topics were read back, or sent again in a way "+
+			"that the broker cannot recognise.",
 		func() float64 { return float64(m.possibleDuplicates()) })
-	f.known("outbox_last_published_timestamp_seconds",
-		"When this process had an event acknowledged last; not there before the first.", func() (float64, bool) {
+	f.known("outbox_last_published_timestamp_seconds", "When this process had an event acknowledged last.",
+		func() (float64, bool) {
 			at := m.Outcomes.lastPublished.Load()
 			return float64(at) / 1e6, at != 0
 		})
 	f.countedBy("kafka_alarms_total",
-		"What a person must look into: records that the broker lost, offsets that went back, partitions that were added.",
+		"Alarms: records that the broker lost, offsets that went back, partitions that were added.",
 		"kind", sink.Alarms, func(kind string) float64 { return float64(m.alarmsOf(kind)) })
 	f.knownStates("outbox_alarms_open",
-		"Alarms, by kind, that no person has acknowledged (cdc-relay alarms ack). Restarts do not end them. Not there "+
-			"before they were read.", "kind", sink.Alarms, func(kind string) (float64, bool) {
+		"Alarms that no person has acknowledged (cdc-relay alarms ack), also across restarts.",
+		"kind", sink.Alarms, func(kind string) (float64, bool) {
 			n, known := m.source.Alarms(kind)
 			return float64(n), known
 		})
 	f.knownStates("outbox_degraded",
-		"1 for what is wrong although events flow: a topic whose events are parked, marks that fail, an open "+
-			"alarm, an old transaction, a broker that slows the relay down. Not there for what is not known.",
+		"1 for each problem although events flow.",
 		"reason", o.Reasons, func(reason string) (float64, bool) {
 			degraded, known := m.source.Degraded(reason)
 			return indicator(degraded), known
 		})
 	f.known("cdc_oldest_transaction_seconds",
-		"For how long the oldest transaction of the server is open, if that is more than 10 minutes, else 0: rows published "+
-			"since it began are neither marked nor deleted.", func() (float64, bool) {
+		"Age of the server's oldest transaction if over 10 minutes, else 0: rows published since are not marked or deleted.",
+		func() (float64, bool) {
 			age, known := m.source.OldestBlocker()
 			return age.Seconds(), known
 		})
 	f.known("outbox_audited_until_seconds",
-		"Age of the last reconcile round that found nothing missing; before the first, for how long the relay has streamed, "+
-			"halts included.", m.audited)
+		"Age of the last clean reconcile round; before the first, how long the relay has streamed.", m.audited)
 	m.log(f, o.Lines)
 	f.states(roleName, roleHelp, "role", health.Roles,
 		func(role string) float64 { return indicator(string(m.health.Role()) == role) })
@@ -121,8 +118,7 @@ func (c several) Collect(ch chan<- prometheus.Metric) {
 // log counts what the log could not take.
 func (m *Meter) log(f factory, lines *logqueue.Writer) {
 	dropped := definition{"outbox_log_dropped_total", "counter",
-		"Log lines dropped because the log was not read, or could not be written; not there where a program that embeds " +
-			"the relay logs by its own writer.", nil}
+		"Log lines dropped because the log was not read or not writable.", nil}
 	if lines == nil {
 		*f.defined = append(*f.defined, dropped)
 		return
@@ -132,39 +128,37 @@ func (m *Meter) log(f factory, lines *logqueue.Writer) {
 
 // waiting are the gauges of what waits, and of what is not known at all times.
 func (m *Meter) waiting(f factory) {
-	f.known("outbox_broker_available", "1 while the broker takes events, 0 when it has not been reachable, or has taken "+
-		"nothing, for 5 s; also while no event waits. Not there in a process that does not publish.",
+	f.known("outbox_broker_available", "0 while the broker has been unreachable, or has taken nothing, for 5 s; else 1, "+
+		"also while no event waits.",
 		func() (float64, bool) {
 			available, known := m.source.Broker()
 			return indicator(available), known
 		})
 	f.known("outbox_mirror_lag_events", "Events journaled and not yet marked or deleted in the outbox.", m.MirrorLag)
 	f.known("outbox_mirror_lag_seconds",
-		"Since when the oldest journaled event is not marked or deleted in the outbox, about; 0 when there is none.",
+		"Approximate age of the oldest journaled event that is not marked or deleted; 0 if there is none.",
 		m.MirrorAge)
-	f.counted("outbox_marked_total", "Rows of the outbox that were marked or deleted because they were published.",
+	f.counted("outbox_marked_total", "Published rows that were marked or deleted.",
 		func() float64 { return float64(m.Database.marked.Load()) })
-	f.known("outbox_dlq_events", "Dead letters not yet replayed or discarded, as counted every 10 s, or less "+
-		"often where a count takes more than a second: it is given a tenth of the time.", m.OpenDead)
+	f.known("outbox_dlq_events", "Dead letters not replayed or discarded, counted every 10 s, or less often if a count "+
+		"takes over a second.", m.OpenDead)
 	f.known("outbox_backlog_gauge",
-		"Committed events not yet terminal: received, spooled, parked, plus an estimate of what is still in the WAL.",
+		"Committed events not yet terminal: received, spooled, parked, and an estimate of those in the WAL.",
 		m.Backlog)
 	f.known("outbox_oldest_pending_age_seconds",
-		"Age, by commit time, of the oldest event that is not terminal: at least, for what is still in the WAL, "+
-			"and since they were parked for parked ones.", m.PendingAge)
+		"Age by commit time of the oldest event that is not terminal: a lower bound for events in the WAL; for parked ones "+
+			"since parking.", m.PendingAge)
 	f.known("cdc_replication_lag_seconds",
-		"Now minus the commit time of the oldest unconfirmed transaction, at least, while it was not received; "+
-			"0 when there is none.", m.Lag)
+		"Age of the oldest unconfirmed transaction: a lower bound until it is received; 0 if there is none.", m.Lag)
 	f.known("cdc_replication_lag_bytes", "The server's end of WAL minus the confirmed position.", m.LagBytes)
-	f.known("outbox_spooled_events", "Events in cdc_relay_spool: stored because they could not be sent, and not settled. "+
-		"Some of them may be in memory, too.", m.Spooled)
-	f.known("outbox_spooling", "1 while what the stream brings is stored in cdc_relay_spool.", func() (float64, bool) {
+	f.known("outbox_spooled_events", "Unsettled events in cdc_relay_spool; some may be in memory, too.", m.Spooled)
+	f.known("outbox_spooling", "1 while the stream is stored in cdc_relay_spool.", func() (float64, bool) {
 		s, some := m.source.Session()
 		return indicator(s.Spooling), some && m.MayTell()
 	})
-	f.known("outbox_parked_events", "Parked events: stored for a later attempt.", m.Parked)
+	f.known("outbox_parked_events", "Parked events.", m.Parked)
 	f.known("outbox_parked_keys",
-		"Keys that are held: of parked events, and of events whose dead letter is being written.", m.HeldKeys)
+		"Held keys: of parked events, and of dead letters that are being written.", m.HeldKeys)
 }
 
 var (

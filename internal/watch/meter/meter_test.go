@@ -155,14 +155,14 @@ func TestMetricsPageIsWhatIsScraped(t *testing.T) {
 
 func metricTable(defined []definition) string {
 	var b strings.Builder
-	b.WriteString("| name | type | labels | meaning |\n|---|---|---|---|\n")
+	b.WriteString("| name | type, labels | meaning |\n|---|---|---|\n")
 	sorted := slices.SortedFunc(slices.Values(defined), func(a, b definition) int { return cmp.Compare(a.name, b.name) })
 	for _, d := range sorted {
 		labels := ""
 		if len(d.labels) > 0 {
-			labels = "`" + strings.Join(d.labels, "`, `") + "`"
+			labels = " `" + strings.Join(d.labels, "`, `") + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.name, d.kind, labels, strings.ReplaceAll(d.help, "|", `\|`))
+		fmt.Fprintf(&b, "| `%s` | %s%s | %s |\n", d.name, d.kind, labels, strings.ReplaceAll(d.help, "|", `\|`))
 	}
 	return b.String()
 }

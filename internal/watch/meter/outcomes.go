@@ -56,7 +56,7 @@ func (o *Outcomes) define(f factory, options Options) {
 	o.settleBatch = f.histogram("outbox_settle_batch_size", "Events in a journal transaction.",
 		prometheus.ExponentialBuckets(1, 4, 8))
 	o.uncopied = f.counter("outbox_dlq_uncopied_total",
-		"Dead letters that dlq.topic refused, even without their value; they are in the table only.")
+		"Dead letters that dlq.topic refused: in the table only.")
 }
 
 // BeginResults and EndResults stand around a run of Acknowledged: a scrape sees all of it or nothing.

@@ -8,14 +8,15 @@ import (
 )
 
 var queueDefinitions = []definition{
-	{"mq_queue_messages", "gauge", "Messages ready in the queue of a consumer of rabbitmq.consumers, without those that " +
-		"were delivered and not acknowledged yet; absent while unknown.", []string{"consumer"}},
-	{"mq_queue_consumers", "gauge", "Programs that read the consumer's queue; absent while unknown.",
+	{"mq_queue_messages", "gauge",
+		"Ready messages in the queue of a consumer of rabbitmq.consumers, without unacknowledged ones.",
 		[]string{"consumer"}},
-	{"mq_retry_messages", "gauge", "Messages in the consumer's retry queues; absent while unknown.",
+	{"mq_queue_consumers", "gauge", "Programs that read the consumer's queue.",
 		[]string{"consumer"}},
-	{"mq_dlq_total", "gauge", "Messages in the consumer's dead-letter queue now, so it falls when someone removes them; " +
-		"absent while unknown.", []string{"consumer"}},
+	{"mq_retry_messages", "gauge", "Messages in the consumer's retry queues.",
+		[]string{"consumer"}},
+	{"mq_dlq_total", "gauge", "Messages in the consumer's dead-letter queue; falls when someone removes them.",
+		[]string{"consumer"}},
 }
 
 // queueCollector shows what waits for consumers behind the broker. A standby shows nothing: the sum over all processes

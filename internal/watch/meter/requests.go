@@ -19,8 +19,7 @@ func (r *Requests) define(f factory) {
 	r.attempts = f.counter("outbox_publish_attempts_total", "Events handed to the broker, tries included.")
 	r.retries = f.counter("outbox_retry_total", "Attempts to publish an event after the first.")
 	r.byCode = f.counters("kafka_produce_requests_total",
-		"Produce requests by their outcome: ok, or the broker's name for each answer in it that was another, "+
-			"or whose trouble it was when it gave none.", "code",
+		"Produce requests by outcome.", "code",
 		troubleCode(sink.PartitionTrouble), troubleCode(sink.TopicTrouble), troubleCode(sink.ConfigurationTrouble),
 		troubleCode(sink.ClusterTrouble))
 	r.ok = r.byCode.WithLabelValues("ok")

@@ -45,22 +45,22 @@ func (s *Stream) define(f factory) {
 	s.Transactions = f.counter("cdc_transactions_total", "Transactions received from the stream.")
 	s.Received = f.counter("cdc_events_received_total", "Events received from the stream, redelivered ones included.")
 	skipped := f.counters("outbox_duplicates_skipped_total",
-		"Redelivered events that were not sent again, by what knew them: memory, journal or topic.", "by")
+		"Redelivered events that were not sent again, by what recorded them.", "by")
 	s.SkippedMemory, s.SkippedJournal = skipped.WithLabelValues("memory"), skipped.WithLabelValues("journal")
 	s.SkippedTopic = skipped.WithLabelValues("topic")
 	s.UncleanStarts = f.counter("outbox_unclean_starts_total",
 		"Starts after a crash: redelivered events were looked up.")
 	s.Shadowed = f.counter("outbox_headers_shadowed_total",
-		"Headers of rows that were dropped because their name is the relay's own.")
+		"Headers of rows that were dropped because the relay uses their names.")
 	s.Recreations = f.counter("cdc_slot_recreations_total",
-		"Times that the slot was lost, recreated or moved by another process, and publishing started again from the table.")
+		"Times that the slot was lost, recreated or moved, and the relay began with the table.")
 	s.Reconciled = f.counter("outbox_reconciled_total",
-		"Committed rows that the stream never delivered, found by the reconciler and published late.")
+		"Rows that the stream missed, found by the reconciler and published late.")
 	f.counted("outbox_interleaved_total",
-		"Events whose row was inserted before one of the same aggregate that was committed before them: writers that "+
-			"overlap without a lock.", func() float64 { return float64(s.Interleaved.Total()) })
+		"Events inserted before, but committed after, one of the same aggregate: writers overlap without a lock.",
+		func() float64 { return float64(s.Interleaved.Total()) })
 	s.restarts = f.counters("cdc_stream_restarts_total",
-		"Ends of a replication session that were followed by another.", "reason",
+		"Restarts of the replication session.", "reason",
 		RestartSilent, RestartServerShutdown, RestartLeaseLost, RestartSpool, RestartConnection)
 }
 

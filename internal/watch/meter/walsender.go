@@ -129,18 +129,15 @@ func doing(before, last SenderLook, at outbox.LSN) string {
 
 var (
 	senderState = definition{"cdc_walsender_state", "gauge",
-		"1 for what the server's side of the stream is at: caught_up, sending, decoding (WAL without events for this " +
-			"relay, or a large transaction before its end) or blocked (the relay or the network takes nothing); no series " +
-			"when it cannot be told.", []string{"state"}}
+		"1 for the state of the server's side of the stream.", []string{"state"}}
 	senderBytes = definition{"cdc_walsender_behind_bytes", "gauge",
-		"WAL that the server has still to work through for the stream, as far as it has told.", nil}
+		"WAL that the server has not yet processed for the stream.", nil}
 	senderSeconds = definition{"cdc_walsender_behind_seconds", "gauge",
-		"For how long the oldest of that WAL has been there.", nil}
+		"Age of the oldest of that WAL.", nil}
 	spilledTransactions = definition{"cdc_slot_spilled_transactions_total", "counter",
-		"Transactions of the server that were larger than logical_decoding_work_mem, whichever session wrote them, since " +
-			"its statistics of the slot were reset.", nil}
+		"Transactions of any session larger than logical_decoding_work_mem, since the slot's statistics were reset.", nil}
 	spilledBytes = definition{"cdc_slot_spilled_bytes_total", "counter",
-		"Bytes of changes of such transactions that the server wrote to files.", nil}
+		"Bytes of their changes that the server wrote to files.", nil}
 
 	senderDefinitions = []definition{senderState, senderBytes, senderSeconds, spilledTransactions, spilledBytes}
 	senderStateDesc   = senderState.desc()
