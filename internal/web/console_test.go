@@ -39,27 +39,47 @@ type tab struct {
 	fine   string   // a complaint with this in it is none; guarded by mu
 }
 
-// openTab starts a browser of its own, without a window. It ends with the test, which fails if the page complained.
-func openTab(t *testing.T) *tab {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("left out by -short: it needs a browser")
-	}
-	binary := harness.Program(t, "chromium", "chromium")
+// browser is the Chromium of all tests, without a window: each start takes seconds of CPU.
+var browser struct {
+	once sync.Once
+	ctx  context.Context
+	err  error
+}
+
+func startBrowser(binary string) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(binary))
 	if os.Getuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium has none for root
 	}
 	allocated, endAllocator := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, endBrowser := chromedp.NewContext(allocated)
+	browser.ctx, browser.err = ctx, chromedp.Do(ctx)
+	harness.AtEnd(func() error {
+		defer endAllocator()
+		defer endBrowser()
+		return chromedp.Cancel(ctx)
+	})
+}
+
+// openTab opens a page with cookies and storage of its own. It ends with the test, which fails if the page complained.
+func openTab(t *testing.T) *tab {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("left out by -short: it needs a browser")
+	}
+	binary := harness.Program(t, "chromium", "chromium")
+	browser.once.Do(func() { startBrowser(binary) })
+	if browser.err != nil {
+		t.Fatalf("start Chromium: %v", browser.err)
+	}
+	ctx, endTab := chromedp.NewContext(browser.ctx, chromedp.WithNewBrowserContext())
 	b := &tab{t: t, ctx: ctx}
 	listening := make(chan struct{})
 	t.Cleanup(func() {
 		if err := chromedp.Cancel(ctx); err != nil {
-			t.Errorf("close the browser: %v", err)
+			t.Errorf("close the tab: %v", err)
 		}
-		endBrowser()
-		endAllocator()
+		endTab()
 		<-listening
 		for _, said := range b.complaints() {
 			t.Errorf("the page complained: %s", said)
@@ -87,7 +107,7 @@ func openTab(t *testing.T) *tab {
 		_, err = chromedp.Call(ctx, network.Enable, network.EnableParams{})
 	}
 	if err != nil {
-		t.Fatalf("start Chromium: %v", err)
+		t.Fatalf("open a tab: %v", err)
 	}
 	return b
 }

@@ -84,7 +84,7 @@ var sharedKafka = sync.OnceValues(func() (*Cluster, error) {
 	}
 	c, err := startKafka(context.Background(), KafkaConfig{})
 	if err == nil {
-		atEnd(c.close)
+		AtEnd(c.close)
 	}
 	return c, err
 })

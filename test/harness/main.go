@@ -40,7 +40,8 @@ func Main(m *testing.M) {
 	os.Exit(code)
 }
 
-func atEnd(f func() error) {
+// AtEnd has [Main] call f after the tests, before what was started before.
+func AtEnd(f func() error) {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	shared.closers = append(shared.closers, f)

@@ -37,7 +37,7 @@ var sharedPostgres = sync.OnceValues(func() (*embedded.Postgres, error) {
 	server, err := embedded.StartPostgres(ctx,
 		postgresConfig(embedded.PostgresConfig{Dir: os.Getenv("CDC_RELAY_TEST_POSTGRES_DIR")}))
 	if err == nil {
-		atEnd(server.Stop)
+		AtEnd(server.Stop)
 	}
 	return server, err
 })

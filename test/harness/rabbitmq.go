@@ -36,7 +36,7 @@ var sharedRabbit = sync.OnceValues(func() (*RabbitServer, error) {
 	s := &RabbitServer{server: server{name: "rabbitmq-server", patience: 2 * time.Minute}} // Erlang on two busy cores
 	err := s.begin(context.Background(), s.describe)
 	if err == nil {
-		atEnd(s.end)
+		AtEnd(s.end)
 	}
 	return s, err
 })
@@ -53,7 +53,7 @@ var sharedMapper = sync.OnceValues(func() (*server, error) {
 		return nil
 	})
 	if err == nil {
-		atEnd(s.end)
+		AtEnd(s.end)
 	}
 	return s, err
 })

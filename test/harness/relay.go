@@ -198,7 +198,7 @@ func build(module, program string, flags ...string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make a directory: %w", err)
 	}
-	atEnd(func() error { return os.RemoveAll(dir) })
+	AtEnd(func() error { return os.RemoveAll(dir) })
 	binary := filepath.Join(dir, "program")
 	command := exec.Command("go", slices.Concat([]string{"build", "-o", binary}, flags, []string{program})...)
 	command.Dir = filepath.Join(moduleDir(), module)
