@@ -51,7 +51,7 @@ func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
 	// What it had in memory when it was frozen is the standby's, and no reason to wait for the grace of 20 s.
 	began = time.Now()
 	s.relay.Stop(t)
-	if took, most := time.Since(began), 2*time.Second; took > most {
+	if took, most := time.Since(began), 10*time.Second; took > most {
 		t.Errorf("stop of a relay that another one has replaced: got %v, want at most %v", took, most)
 	}
 }
