@@ -31,5 +31,9 @@ func ExplainIn(ctx context.Context, d *db.DB) (string, error) {
 
 // ExplainCatchUp is Postgres's plan for what CatchUpRows runs.
 func ExplainCatchUp(ctx context.Context, d *db.DB) (string, error) {
-	return d.Explain(ctx, auditing, New(d).catchUpSQL(), catchUpParams(d.Source(), 0, 500))
+	o, err := d.Table(ctx)
+	if err != nil {
+		return "", err
+	}
+	return d.Explain(ctx, auditing, New(d).catchUpSQL(o), catchUpParams(d.Source(), 0, 500))
 }

@@ -26,16 +26,16 @@ const (
 
 // CatchUpRows gives the next rows of the list that [Reader.SnapshotCatchUp] made, after the row given, as long as they
 // still exist and are not recorded in the meantime: at most limit, and not many more bytes than 4 MiB. None means that
-// the list is done. A row whose id was journaled since the list was made is not the listed one, but uses its id again:
-// the stream brings it, in its own order. The fields have the text form that the stream gives; Position is left to the
-// caller. ErrFenced after a takeover by another.
+// the list is done. A row that was made after the list, by its time and its transaction, is not the listed one, but uses
+// its id again: the stream brings it, in its own order. The fields have the text form that the stream gives; Position is
+// left to the caller. ErrFenced after a takeover by another.
 func (s *Reader) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]record.CatchUpRow, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for from := int64(afterRow); ; from += catchUpSpan {
-		rows, err := s.readPage(ctx, o, limit, s.catchUpSQL(), catchUpParams(source, from, limit))
+		rows, err := s.readPage(ctx, o, limit, s.catchUpSQL(o), catchUpParams(source, from, limit))
 		var last int64
 		if err == nil && len(rows) == 0 {
 			err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&last) },
@@ -54,12 +54,11 @@ func catchUpParams(source int32, from int64, limit int) *db.Params {
 	return new(db.Params).Int4(source).Int8(from).Int8(int64(limit)).Int8(from + catchUpSpan)
 }
 
-func (s *Reader) catchUpSQL() string {
+func (s *Reader) catchUpSQL(o *db.Table) string {
 	return "SELECT c.row_number" + s.eventColumns() +
 		` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate_own}
-WHERE c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} AND NOT EXISTS (
- SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid}
- AND r.published_at > (SELECT swept_at FROM {state} WHERE source = $1)) ORDER BY c.row_number LIMIT $3`
+WHERE c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} AND NOT (age(o.xmin) < age(c.xmin)
+ AND ` + s.db.MadeAfter(o, "(SELECT swept_at FROM {state} WHERE source = $1)") + `) ORDER BY c.row_number LIMIT $3`
 }
 
 // readPage runs a statement that gives a number and the columns of eventColumns, until the page is full. ErrFenced
