@@ -13,7 +13,7 @@ SELECT o.id,
        coalesce(NULLIF(j.topic, ''), p.topic, d.topic) AS topic,
        CASE WHEN j.event_id IS NULL THEN d.partition WHEN j.partition >= 0 THEN j.partition END AS partition,
        CASE WHEN j."offset" >= 0 THEN j."offset" END AS "offset",
-       greatest(coalesce(p.retry_count, d.attempts - 1), 0) AS retry_count,
+       coalesce(p.retry_count, 0) + coalesce(d.attempts, 0) AS retry_count, -- failed attempts, as {attempts} in outbox.retry_set
        p.next_retry_at,
        coalesce(p.last_error, d.last_error) AS last_error,
        coalesce(p.error_class, d.error_class) AS error_class,

@@ -231,7 +231,7 @@ SELECT source, id, 't', 1, true, 1, 0, class, 2, 'later'
 	pg.Exec(t, `UPDATE outbox_events SET published_at = now() WHERE id = '`+uuid(4)+`'`)
 	got := pg.Query(t, `SELECT string_agg(concat_ws(' ', right(id::text, 1), status, topic, partition, "offset",
  retry_count, last_error, error_class, published_at IS NOT NULL), ', ' ORDER BY id) FROM outbox_events_status`)
-	want := "0 published outbox.event.Order 0 0 0 t, 1 failed t 0 why permanent f, 2 retrying t 2 later transient f, 3 " +
+	want := "0 published outbox.event.Order 0 0 0 t, 1 failed t 1 why permanent f, 2 retrying t 2 later transient f, 3 " +
 		"blocked t 2 later blocked f, 4 published 0 t, 5 pending 0 f"
 	if got != want {
 		t.Errorf("status:\n got %s\nwant %s", got, want)

@@ -86,6 +86,39 @@ func TestStatusViewStaysOutOfTheApplicationsMigrations(t *testing.T) {
 	must(t, "explain", rows.Err())
 }
 
+// Breaks caught: a count that is one less once the last attempt has failed than before it; one that begins again with a
+// replay, though the dead letter, and what the application's own row shows by outbox.retry_set, count on.
+func TestStatusViewCountsFailedAttempts(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	insertEvents(t, pg, 0, 3)
+	count := func(n int) string {
+		return pg.Query(t, `SELECT status || ' ' || retry_count FROM outbox_events_status WHERE id = '`+uuid(n)+`'`)
+	}
+	parked := parkedAt(0, "k", 0)
+	parked.Class, parked.Attempts = outbox.Transient, 5
+	parkAll(t, s, []store.Parked{parked})
+	letter := dead(1)
+	letter.Attempts = 6
+	must(t, "settle a dead letter", s.Settle(t.Context(), nil, []store.Dead{letter}))
+	for n, want := range []string{"retrying 5", "failed 6", "pending 0"} {
+		if got := count(n); got != want {
+			t.Errorf("event %d: got %s, want %s", n, got, want)
+		}
+	}
+	id, err := s.AddRequest(t.Context(), store.RequestReplay, store.Filter{All: true}, "ann", "")
+	must(t, "ask for a replay", err)
+	request, err := s.Request(t.Context(), id)
+	must(t, "read the request", err)
+	_, err = s.ReplayDead(t.Context(), request, store.DeadCursor{}, 10)
+	must(t, "replay", err)
+	must(t, "fail again", s.RetryLater(t.Context(), []store.Attempt{{ID: []byte(uuid(1)), Attempts: 1,
+		RetryIn: time.Minute, Class: outbox.Transient, Text: "again"}}))
+	if got, want := count(1), "retrying 7"; got != want {
+		t.Errorf("replayed and failed once more: got %s, want %s", got, want)
+	}
+}
+
 // A json column keeps what jsonb refuses, and one such row must not hide all others. Breaks it catches: a view that
 // fails on it; one that takes the text of a backslash for an escape. Seen to fail with the row made jsonb as it is
 // (unsupported Unicode escape sequence), and (invalid input syntax) with the escape of a backslash not kept apart.
