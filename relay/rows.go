@@ -28,12 +28,14 @@ const (
 func (s *session) catchUp(ctx context.Context) error {
 	r := s.r
 	s.term.enter(RoleCatchUp)
+	progress := listed{left: -1}
 	if !s.state.CatchUpReady {
 		// An event in flight has its place in the former era: parked after the snapshot it would be in front of all.
 		if err := s.drained(ctx); err != nil {
 			return err
 		}
-		if err := s.snapshot(ctx); err != nil {
+		var err error
+		if progress.left, err = s.snapshot(ctx); err != nil {
 			return err
 		}
 	}
@@ -43,6 +45,8 @@ func (s *session) catchUp(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read older rows: %w", err)
 		}
+		progress.read(rows, s.term.inflight.Len())
+		r.meter.Database.RowsLeft(progress.left, progress.oldest(time.Duration(s.ahead.Load())))
 		if len(rows) == 0 {
 			break
 		}
@@ -74,10 +78,10 @@ func (s *session) drained(ctx context.Context) error {
 }
 
 // snapshot fixes which rows the catch-up publishes, once every transaction that the slot does not hold has ended.
-func (s *session) snapshot(ctx context.Context) error {
+func (s *session) snapshot(ctx context.Context) (rows int64, err error) {
 	open, err := s.r.store.Barrier(ctx, barrierPatience)
 	if err != nil {
-		return fmt.Errorf("wait for older transactions: %w", err)
+		return 0, fmt.Errorf("wait for older transactions: %w", err)
 	}
 	for _, b := range open {
 		s.r.log.Warn().Str("blocker", b.String()).Msg("a transaction older than the slot still runs; " +
@@ -85,21 +89,62 @@ func (s *session) snapshot(ctx context.Context) error {
 	}
 	if len(open) > 0 {
 		if err := s.r.store.SaveHorizon(ctx, blockers.Begin(open, barrierPatience/2)); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	n, err := s.r.store.SnapshotCatchUp(ctx)
-	if err != nil {
-		return fmt.Errorf("take the catch-up's snapshot: %w", err)
+	if rows, err = s.r.store.SnapshotCatchUp(ctx); err != nil {
+		return 0, fmt.Errorf("take the catch-up's snapshot: %w", err)
 	}
 	s.state.Era = s.epoch
-	s.r.log.Info().Int64("rows", n).Msg("catching up: publishing rows that are older than the slot")
+	s.r.log.Info().Int64("rows", rows).Msg("catching up: publishing rows that are older than the slot")
 	left, err := s.r.store.ReusedAside(ctx, unsureNamed)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	s.leftAside(left)
-	return nil
+	return rows, nil
+}
+
+// listed is how far a catch-up is, for the figures.
+type listed struct {
+	left  int64        // rows that were not handed in yet, at most; -1: not known
+	pages []listedPage // whose rows may be in flight, and last the one that is handed in next
+	rows  int          // of pages
+}
+
+type listedPage struct {
+	rows   int
+	oldest time.Time // when the oldest of them was made; zero: not known
+}
+
+// read takes in the next rows, while so many of those before are in flight.
+func (l *listed) read(rows []store.CatchUpRow, inFlight int) {
+	if n := len(l.pages); n > 0 && l.left >= 0 {
+		l.left = max(l.left-int64(l.pages[n-1].rows), 0)
+	}
+	for len(l.pages) > 0 && l.rows-l.pages[0].rows >= inFlight {
+		l.rows -= l.pages[0].rows
+		l.pages = l.pages[1:]
+	}
+	page := listedPage{rows: len(rows)}
+	for i := range rows {
+		made, err := outbox.ParseTimestamp(rows[i].Event.CreatedAt)
+		if err == nil && (page.oldest.IsZero() || made.Before(page.oldest)) {
+			page.oldest = made
+		}
+	}
+	l.pages, l.rows = append(l.pages, page), l.rows+page.rows
+}
+
+// oldest is when the oldest row was made that is not published, as far as rows are listed in that order: by our clock,
+// which the server's is ahead of.
+func (l *listed) oldest(ahead time.Duration) (at time.Time) {
+	for _, p := range l.pages {
+		if by := p.oldest.Add(-ahead); !p.oldest.IsZero() && (at.IsZero() || by.Before(at)) {
+			at = by
+		}
+	}
+	return at
 }
 
 func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
@@ -158,7 +203,7 @@ func (s *session) caughtUp(ctx context.Context, rows int) error {
 		return fmt.Errorf("finish the catch-up: %w", err)
 	}
 	s.state.Phase, s.state.Dirty, s.state.CatchUpLate = store.Stream, true, false
-	s.tableFirst.Store(false)
+	s.setTableFirst(false)
 	s.r.caughtUp.Add(int64(rows))
 	s.r.log.Info().Int("rows", rows).Msg("caught up; the stream takes over")
 	return nil

@@ -122,7 +122,7 @@ type shown struct {
 func (t *term) openSession(ctx context.Context) (s *session, table store.Outbox, err error) {
 	setup := t.r.setup()
 	setup.Last, setup.Older, setup.Superseded = t.r.last, &t.r.older, t.superseded
-	setup.Counted = t.r.meter.Stream.Recreations.Inc
+	setup.Counted, setup.TableFirst = t.r.meter.Stream.Recreations.Inc, t.r.meter.Database.TableFirst
 	if table, err = setup.Prepare(ctx); err != nil {
 		return nil, table, err
 	}
@@ -147,8 +147,14 @@ func (t *term) openSession(ctx context.Context) (s *session, table store.Outbox,
 	s.settledBefore = t.r.meter.Outcomes.Settled()
 	s.tookAt.Store(int64(settle.SinceStart(time.Now())))
 	s.spooled.Store(true)
-	s.tableFirst.Store(state.Phase == store.CatchUp)
+	s.setTableFirst(state.Phase == store.CatchUp)
 	return s, table, nil
+}
+
+// setTableFirst notes whether a catch-up is to be done.
+func (s *session) setTableFirst(is bool) {
+	s.tableFirst.Store(is)
+	s.r.meter.Database.TableFirst(is)
 }
 
 // runSession relays until the stream ends or the context does. With the context it stops in order: see drain.

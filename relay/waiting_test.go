@@ -56,3 +56,37 @@ func TestSlotCreationSaysForWhomItWaits(t *testing.T) {
 		t.Fatal("the slot was not created within a minute after the transaction's end")
 	}
 }
+
+// The slot is lost while the relay is paused, and what no one has published is an hour old. Break it catches: a status
+// that counts from the new slot's position, and so says that the oldest event is some seconds old and nothing waits.
+func TestOldestPendingIsThatOfTheTableAfterALostSlot(t *testing.T) {
+	t.Parallel()
+	const rows, hour = 5, 3600
+	b := newBed(t)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitExecuted(b.ask(store.RequestPause, store.Filter{}))
+	b.pg.Exec(t, many(1, rows, 3)+"UPDATE outbox_events SET created_at = now() - interval '1 hour';")
+	b.dropSlot()
+	harness.Eventually(t, bedPatience, "the status tells of the rows", func(context.Context) string {
+		st := r.Status()
+		if st.Role != relay.RoleCatchUp || st.OldestPending == nil || st.Backlog == nil {
+			return fmt.Sprintf("%s, oldest %v, backlog %v", st.Role, st.OldestPending, st.Backlog)
+		}
+		if *st.OldestPending < hour || *st.OldestPending > 2*hour || *st.Backlog < rows {
+			t.Errorf("while catching up: got %v s and a backlog of %d, want an hour and %d", *st.OldestPending,
+				*st.Backlog, rows)
+		}
+		return ""
+	})
+	b.ask(store.RequestResume, store.Filter{})
+	b.waitRecorded(rows)
+	harness.Eventually(t, bedPatience, "nothing is pending", func(context.Context) string {
+		if age := r.Status().OldestPending; age == nil || *age > hour/2 {
+			return fmt.Sprint("oldest ", age)
+		}
+		return ""
+	})
+	mustStop(t, stop)
+	b.wantNumbers("outbox.event.order", rows)
+}

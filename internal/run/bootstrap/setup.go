@@ -66,6 +66,7 @@ type Setup struct {
 	Superseded func(*store.State) bool
 	Older      *OlderRows // remembered from one look to the next; may be nil
 	Counted    func()     // called when a slot was found lost or moved, and all begins again from the table; may be nil
+	TableFirst func(bool) // called with whether rows are to be published that the stream does not bring; may be nil
 }
 
 // found holds what a start found and changed.
@@ -84,7 +85,12 @@ func (s Setup) Prepare(ctx context.Context) (store.Outbox, error) {
 	for _, step := range []func(context.Context, *found) error{
 		s.look, s.examine, s.recoverLost, s.begin, s.publish, s.recoverUnreadable, s.makeSlot,
 	} {
-		if err := step(ctx, &f); err != nil {
+		err := step(ctx, &f)
+		if f.state != nil && s.TableFirst != nil {
+			h := halt.Of(err)
+			s.TableFirst(f.state.Phase == store.CatchUp || h != nil && h.Code == halt.SlotMoved)
+		}
+		if err != nil {
 			return f.table, err
 		}
 	}

@@ -18,6 +18,7 @@ type Database struct {
 	oldestParked atomic.Int64              // when it was parked, microseconds since the Unix epoch; 0: none
 	clean        atomic.Pointer[time.Time] // see Audited; nil: never
 	eventBytes   atomic.Int64              // of WAL, see NoteWAL; 0: not known
+	older        atomic.Pointer[olderRows] // see TableFirst; nil: the stream has everything
 	unread       unread
 	sender       sender
 }
@@ -117,6 +118,27 @@ func (d *Database) OldestParked(at time.Time) {
 		return
 	}
 	d.oldestParked.Store(at.UnixMicro())
+}
+
+// olderRows are rows that the stream does not bring: a catch-up publishes them from the table.
+type olderRows struct {
+	left   int64     // that are not in flight; -1: not known
+	oldest time.Time // when the oldest of all was made; zero: not known
+}
+
+// TableFirst takes in whether a catch-up is to be done. What is known of its rows stays known until it is done.
+func (d *Database) TableFirst(is bool) {
+	if !is {
+		d.older.Store(nil)
+		return
+	}
+	d.older.CompareAndSwap(nil, &olderRows{left: -1})
+}
+
+// RowsLeft takes in how far a catch-up is: how many rows are to be handed in, -1 where that is not known, and when the
+// oldest that is not published was made, a zero time where that is not known.
+func (d *Database) RowsLeft(rows int64, oldest time.Time) {
+	d.older.Store(&olderRows{left: rows, oldest: oldest})
 }
 
 // Audited takes in when the last reconcile round began that found nothing missing.

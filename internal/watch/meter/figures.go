@@ -58,23 +58,33 @@ func (m *Meter) lag() (age time.Duration) {
 	return age
 }
 
-// pending is lag with the events that are parked or spooled; parked ones are as old as it was when they were parked.
-func (m *Meter) pending() time.Duration {
-	age := m.lag()
+// pending is lag with the events that are parked, spooled, or rows of a catch-up, whose age is known once they are
+// listed; parked ones are as old as it was when they were parked.
+func (m *Meter) pending() (age time.Duration, known bool) {
+	age = m.lag()
+	if older := m.Database.older.Load(); older != nil {
+		if older.oldest.IsZero() {
+			return 0, false
+		}
+		age = max(age, time.Since(older.oldest))
+	}
 	if s, _ := m.source.Session(); !s.SpooledSince.IsZero() {
 		age = max(age, time.Since(s.SpooledSince))
 	}
 	if at := m.Database.oldestParked.Load(); at != 0 && m.source.Parked() > 0 {
 		age = max(age, time.Since(time.UnixMicro(at)))
 	}
-	return age
+	return age, m.taken() != 0 || age > 0
 }
 
-// backlog counts received, spooled and parked events that are not terminal, plus an estimate for the WAL, by the WAL
-// that events have needed so far: at most, as what else is written counts as events, too.
+// backlog counts received, spooled and parked events that are not terminal and rows of a catch-up, plus an estimate for
+// the WAL, by the WAL that events have needed so far: at most, as what else is written counts as events, too.
 func (m *Meter) backlog() int64 {
 	s, _ := m.source.Session()
 	n := int64(m.source.InFlight()) + m.source.Parked() + s.Unread
+	if older := m.Database.older.Load(); older != nil {
+		n += max(older.left, 0)
+	}
 	slot, taken := m.Database.slot.Load(), m.taken()
 	if slot == nil || taken == 0 || slot.WALEnd <= taken {
 		return n
@@ -133,17 +143,18 @@ func (m *Meter) LagBytes() (float64, bool) {
 func (m *Meter) Lag() (float64, bool) { return m.lag().Seconds(), m.MayTell() && m.taken() != 0 }
 
 // PendingAge is the age of the oldest event that is not terminal, in seconds. It is not known while Postgres is away,
-// unless events are parked.
+// unless events are parked, nor before the rows of a catch-up are listed.
 func (m *Meter) PendingAge() (float64, bool) {
-	age := m.pending().Seconds()
-	return age, m.MayTell() && (m.taken() != 0 || age > 0)
+	age, known := m.pending()
+	return age.Seconds(), known && m.MayTell()
 }
 
 // Backlog is how many events are not terminal, about. It is not known while Postgres is away: what was received or
-// parked would look like all.
+// parked would look like all. Nor is it in a catch-up whose rows an earlier session has listed.
 func (m *Meter) Backlog() (float64, bool) {
 	_, _, fresh := m.Database.Slot()
-	return float64(m.backlog()), m.MayTell() && m.taken() != 0 && fresh
+	older := m.Database.older.Load()
+	return float64(m.backlog()), m.MayTell() && m.taken() != 0 && fresh && (older == nil || older.left >= 0)
 }
 
 // audited is how long ago the last round of this leadership began that found nothing missing; before the first, for how

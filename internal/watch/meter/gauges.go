@@ -143,11 +143,12 @@ func (m *Meter) waiting(f factory) {
 	f.known("outbox_dlq_events", "Dead letters not replayed or discarded, counted every 10 s, or less often if a count "+
 		"takes over a second.", m.OpenDead)
 	f.known("outbox_backlog_gauge",
-		"Committed events not yet terminal: received, spooled, parked, and an estimate of those in the WAL.",
+		"Committed events not yet terminal: received, spooled, parked, listed for a catch-up, and an estimate of those in "+
+			"the WAL.",
 		m.Backlog)
 	f.known("outbox_oldest_pending_age_seconds",
 		"Age by commit time of the oldest event that is not terminal: a lower bound for events in the WAL; for parked ones "+
-			"since parking.", m.PendingAge)
+			"since parking, in a catch-up since created_at.", m.PendingAge)
 	f.known("cdc_replication_lag_seconds",
 		"Age of the oldest unconfirmed transaction: a lower bound until it is received; 0 if there is none.", m.Lag)
 	f.known("cdc_replication_lag_bytes", "The server's end of WAL minus the confirmed position.", m.LagBytes)

@@ -104,6 +104,7 @@ func (m *Meter) Forget() {
 	m.Database.OpenDead.Unread()
 	m.Database.mirrorLag.Unread()
 	m.Database.mirrorAge.Unread()
+	m.Database.older.Store(nil)
 	m.Database.sender.forget()
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/internal/watch/health"
 )
 
 // Breaks it catches: what no one has read has no age, one that is too high, or one that stays when it was read; memory
@@ -59,14 +61,45 @@ func TestParkedEventsArePending(t *testing.T) {
 	m, p, _, _ := scraped(t)
 	p.parked = 3
 	m.Database.OldestParked(time.Now().Add(-time.Hour))
-	if n, age := m.backlog(), m.pending(); n != 3 || age < time.Hour || age > time.Hour+time.Minute {
-		t.Errorf("three parked for an hour: got a backlog of %d, %v old", n, age)
+	if age, known := m.pending(); m.backlog() != 3 || !known || age < time.Hour || age > time.Hour+time.Minute {
+		t.Errorf("three parked for an hour: got a backlog of %d, %v old, known: %v", m.backlog(), age, known)
 	}
 	if lag := m.lag(); lag != 0 {
 		t.Errorf("three parked: got a lag of %v, want none, they are recorded", lag)
 	}
 	p.parked = 0
-	if n, age := m.backlog(), m.pending(); n != 0 || age != 0 {
-		t.Errorf("none parked: got a backlog of %d, %v old", n, age)
+	if age, _ := m.pending(); m.backlog() != 0 || age != 0 {
+		t.Errorf("none parked: got a backlog of %d, %v old", m.backlog(), age)
 	}
+}
+
+// A catch-up publishes rows from before the slot's position. Breaks it catches: an age that begins with the slot, a
+// backlog without the rows, and either told before the rows are listed; an age that stays when they are published.
+func TestRowsOfACatchUpArePending(t *testing.T) {
+	m, p, h, _ := scraped(t)
+	h.Enter(health.CatchUp)
+	p.parked, p.session = 0, &Session{Granted: 1000, Taken: 1000}
+	m.Database.Looked(store.SlotStatus{Exists: true, WALEnd: 1000}, time.Now())
+	m.Database.TableFirst(true)
+	want := func(when string, backlog, age float64) {
+		t.Helper()
+		n, counted := m.Backlog()
+		a, known := m.PendingAge()
+		if n -= float64(p.InFlight()); counted != (backlog >= 0) || counted && n != backlog {
+			t.Errorf("%s: got a backlog of %v, known: %v, want %v", when, n, counted, backlog)
+		}
+		if known != (age >= 0) || known && (a < age || a > age+60) {
+			t.Errorf("%s: got an age of %v s, known: %v, want %v", when, a, known, age)
+		}
+	}
+	const unknown = -1
+	want("not listed", unknown, unknown)
+	m.Database.RowsLeft(7, time.Now().Add(-time.Hour))
+	want("listed", 7, 3600)
+	m.Database.TableFirst(true) // another session goes on with the list
+	want("listed by an earlier session", 7, 3600)
+	m.Database.RowsLeft(-1, time.Time{})
+	want("rows without a time", unknown, unknown)
+	m.Database.TableFirst(false)
+	want("done", 0, 0)
 }
