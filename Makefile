@@ -219,7 +219,7 @@ cross: ## compile for macOS and Windows what can be used there; a minute or more
 	  for module in emit inbox; do (cd $$module && go build -trimpath ./...); done; done
 
 .PHONY: release-dry-run
-release-dry-run: release-check ## rehearse a release: docs/releasing.md
+release-dry-run: release-check ## rehearse a release: RELEASING.md
 
 .PHONY: release-check
 release-check: ## make a release here, in dist, without publishing it; minutes of compiling

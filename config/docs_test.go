@@ -84,7 +84,8 @@ func allowed(k Key) string {
 	return text
 }
 
-// plainKinds are the formats that the page describes above the table, once for all keys, and those that a meaning has.
+// plainKinds are the formats that the page describes above the table, once for all keys, those that a meaning has, and
+// bounds that no one meets.
 var plainKinds = []string{
 	"a file", "a directory", "a program", "a name", "1 to 249 characters", "1 to 249 characters, or empty",
 	"schema.table, each a name", "a list of host:port", "a SET list such as processed = true, processed_at = now()",
@@ -108,6 +109,7 @@ var plainKinds = []string{
 	"text with {id}, {event_type}, {aggregate_type}, {created_at} and {key}",
 	"a list of numbers from 300 to 599", "a list of numbers from 300 to 599, or empty", "an account number of 12 digits",
 	"a name of the IANA time zone database such as America/Lima or UTC", "0 to 1099511627776",
+	"1 to 100000000", "0 to 100000000", "0s to 87600h", "1s to 87600h", "0 to 1048576GiB", "1KiB to 1024GiB",
 }
 
 // shorter leaves out of the table what the page says once above it.

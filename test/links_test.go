@@ -77,7 +77,7 @@ func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
 // pages are the paths of all pages that users and contributors read.
 func pages(t *testing.T) []string {
 	t.Helper()
-	paths := []string{"../README.md", "../CHANGELOG.md", "../CONTRIBUTING.md", "../SECURITY.md"}
+	paths := []string{"../README.md", "../CHANGELOG.md", "../CONTRIBUTING.md", "../RELEASING.md", "../SECURITY.md"}
 	before := len(paths)
 	err := filepath.WalkDir("../docs", func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() && filepath.Ext(path) == ".md" {
