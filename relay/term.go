@@ -79,9 +79,10 @@ func newTerm(r *Relay) *term {
 	t := &term{r: r, tails: make(chan []store.TopicTail, 1), names: message.NewNames(r.c.Limits.Topics),
 		lease: lease.New(r.started, time.Duration(r.c.Postgres.WALSenderTimeout))}
 	t.engine = sink.New(r.driver, t.sinkConfig())
+	_, readsBack := r.driver.(sink.Tailer)
 	t.settler = settle.New(settle.Options{
 		Config: r.c, Retry: settings.Retry(r.c.Retry), Logger: r.log, Tables: r.store, Engine: t.engine,
-		Host: host{t}, Meter: &r.meter.Outcomes, Pulse: &r.meter.Pulses.Settling,
+		Host: host{t}, Meter: &r.meter.Outcomes, Pulse: &r.meter.Pulses.Settling, ReadsBack: readsBack,
 	})
 	t.inflight = t.settler.InFlight()
 	tables, _ := r.store.(requests.Tables)
@@ -238,9 +239,8 @@ func (t *term) behind() bool {
 	if t.r.meter.Stream.Old() {
 		return true
 	}
-	s, limits := t.engine.Status(), t.r.c.Limits
-	full := max(float64(s.Events)/float64(limits.InFlightEvents), float64(s.Bytes)/float64(limits.InFlightBytes))
-	return full > yieldAbove
+	window, _ := t.engine.Filled()
+	return window > yieldAbove
 }
 
 // spread varies a pause by a quarter so that several processes do not poll in step.

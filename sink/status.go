@@ -49,6 +49,15 @@ type throttle struct {
 // throttledFor is for how long after its end a pause is told of: at a limit, the next answer asks for another.
 const throttledFor = 5 * time.Second
 
+// Filled is how much of the window, by events or bytes, and how much of MaxUnrecorded is in use, from 0 to 1; more with
+// a record that is larger than the window.
+func (e *Engine) Filled() (window, unrecorded float64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	window = max(float64(e.events)/float64(e.config.MaxEvents), float64(e.bytes)/float64(e.config.MaxBytes))
+	return window, float64(e.unrecorded) / float64(e.config.MaxUnrecorded)
+}
+
 // Status is a snapshot. It costs a walk over all partitions, not over records.
 func (e *Engine) Status() Status {
 	e.mu.Lock()

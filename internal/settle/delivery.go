@@ -105,10 +105,11 @@ type Registry struct {
 	free   []*Delivery
 	low    int           // the fewest that were free since the last trim
 	empty  chan struct{} // closed when count fell to zero; nil when no one waits
+	asked  chan struct{} // told, without waiting, when someone begins to wait
 }
 
 func newRegistry() *Registry {
-	g := &Registry{}
+	g := &Registry{asked: make(chan struct{}, 1)}
 	g.flying.prev, g.flying.next = &g.flying, &g.flying
 	return g
 }
@@ -329,8 +330,16 @@ func (g *Registry) Drained() <-chan struct{} {
 	}
 	if g.empty == nil {
 		g.empty = make(chan struct{})
+		signal(g.asked)
 	}
 	return g.empty
+}
+
+// awaited reports whether someone has asked for Drained and nothing has been in flight since.
+func (g *Registry) awaited() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.empty != nil
 }
 
 // Late is how many rows that the stream has missed are in flight.

@@ -15,6 +15,12 @@ const (
 	// journalGap is the least time between two journal transactions while events keep coming. Confirming a few
 	// milliseconds later costs no one anything; a commit per event would cost the database a flush each.
 	journalGap = 25 * time.Millisecond
+	// steadyGap is what the gap grows to at a steady pace, unless something waits for the journal, see hurries. A kill
+	// leaves that much more to be read back from the topics, so brokers that cannot be read back keep journalGap: there
+	// it would be duplicates.
+	steadyGap = 250 * time.Millisecond
+	// A job with journalCompany rows doubles the gap, one of a single row ends its growth: events are rare again.
+	journalCompany = 4
 	// journalEarly is how many outcomes do not wait for the gap; a share of what may be unrecorded or in flight, if
 	// that is less, or waiting would hold up the sink. A COPY costs the server as much by itself as a thousand rows.
 	journalEarly = 4000
@@ -33,8 +39,11 @@ type journal struct {
 	written chan *journalJob // committed
 
 	pending  *journalJob
-	issued   time.Time // when the last job went to a writer
-	early    int       // see journalEarly
+	issued   time.Time     // when the last job went to a writer
+	early    int           // see journalEarly
+	gap      time.Duration // from journalGap up to steady
+	steady   time.Duration
+	rushed   bool // pending rows do not wait for gap, only for journalGap, if at all
 	spare    []*journalJob
 	frontier frontier.Frontier[*journalJob]
 	refusals refusals
@@ -50,11 +59,20 @@ type journalJob struct {
 	refused    []*Delivery // rows that the journal does not take: dead letters, with the reason
 }
 
-func newJournal(limits config.Limits) journal {
+func newJournal(limits config.Limits, steady time.Duration) journal {
 	return journal{
 		toWrite: make(chan *journalJob), written: make(chan *journalJob), pending: new(journalJob),
 		early: max(1, min(journalEarly, limits.MaxUnrecorded/journalShare, limits.InFlightEvents/journalShare)),
+		gap:   journalGap, steady: steady,
 	}
+}
+
+// steadyGapOf is the longest gap; readsBack: topics can be read back after a crash.
+func steadyGapOf(readsBack bool) time.Duration {
+	if !readsBack {
+		return journalGap
+	}
+	return steadyGap
 }
 
 // add takes in an event that was published.
@@ -71,25 +89,46 @@ func (j *journal) add(d *Delivery) {
 
 // issue is called when a writer has taken what is pending.
 func (j *journal) issue() {
+	switch n := len(j.pending.rows); {
+	case j.rushed || n == 1:
+		j.gap = journalGap
+	case n >= journalCompany:
+		j.gap = min(2*j.gap, j.steady)
+	}
 	j.frontier.Issue(j.pending, &j.pending.ends)
 	j.pending, j.issued = j.newJob(), time.Now()
 }
 
 // wait bounds how long the pending rows may still wait for company; an hour when there are none. While a journal
 // transaction is under way they wait longer: one after it costs the server less than one beside it, unless it is
-// slow.
-func (j *journal) wait() time.Duration {
+// slow. They wait for no longer than that while something hurries.
+func (j *journal) wait(hurries func() bool) time.Duration {
 	early, gap := j.early, journalGap
 	if j.frontier.Waits() {
 		early, gap = early*journalBeside, gap*journalBeside
 	}
-	switch n := len(j.pending.rows); {
-	case n == 0:
+	n := len(j.pending.rows)
+	if n == 0 {
 		return time.Hour
-	case n >= early:
+	}
+	if j.rushed = n >= early; j.rushed {
 		return 0
 	}
+	if j.rushed = hurries(); !j.rushed {
+		gap = max(gap, j.gap)
+	}
 	return gap - time.Since(j.issued)
+}
+
+// hurries reports whether something waits for the journal: a lane that is held, or has parked events that move, goes
+// on only when what was sent of it is recorded; someone waits until nothing is in flight, as a stop does; or a share of
+// the window or of max_unrecorded is used up.
+func (l *loop) hurries() bool {
+	if l.journal.pending.retried || len(l.lanes.byName) > 0 || len(l.parking.lanes) > 0 || l.settler.inflight.awaited() {
+		return true
+	}
+	window, unrecorded := l.settler.engine.Filled()
+	return max(window, unrecorded)*journalShare > 1
 }
 
 // newJob is an empty job. There are as many as are with the writers, and one, so all are kept.

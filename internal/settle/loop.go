@@ -54,7 +54,7 @@ func newLoop(s *Settler, o Options) *loop {
 		settler: s, pulse: o.Pulse,
 		arrived: make(chan []*sink.Record), doomed: make(chan []*Delivery), words: make(chan breakerWord),
 		progress: make(chan struct{}, 1),
-		journal:  newJournal(s.c.Limits),
+		journal:  newJournal(s.c.Limits, steadyGapOf(o.ReadsBack)),
 		dead:     deadLetters{toWrite: make(chan []*Delivery), written: make(chan deadWritten)},
 		parks:    parks{toWrite: make(chan []*parkChange), written: make(chan []*parkChange)},
 		lanes:    lanes{engine: s.engine, byName: map[string]*lane{}},
@@ -99,9 +99,9 @@ func (l *loop) prepare() open {
 	if len(l.journal.pending.rows) >= journalMost {
 		o.arrived = nil
 	}
-	if wait := l.journal.wait(); wait <= 0 {
+	if wait := l.journal.wait(l.hurries); wait <= 0 {
 		o.journal = l.journal.toWrite
-	} else if wait <= journalGap*journalBeside {
+	} else if len(l.journal.pending.rows) > 0 {
 		l.timer.Reset(wait)
 	}
 	l.readyDead()
@@ -154,6 +154,7 @@ func (l *loop) step(ctx context.Context) bool {
 		l.pulse.Works()
 		l.parking.take(word)
 		l.parking.advance()
+	case <-l.settler.inflight.asked: // the journal hurries from now on
 	case <-l.timer.C:
 	case <-ctx.Done():
 		return false

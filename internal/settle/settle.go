@@ -129,6 +129,9 @@ type Options struct {
 	Host   Host
 	Meter  Meter
 	Pulse  Pulse // of the loop
+
+	// ReadsBack: after a crash the relay finds in the topics what was sent and not journaled.
+	ReadsBack bool
 }
 
 // Pulse is told when a goroutine begins to work and when it waits.

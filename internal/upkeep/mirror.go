@@ -12,9 +12,13 @@ import (
 const (
 	mirrorStep  = 1000                   // rows marked in one transaction
 	mirrorPause = 200 * time.Millisecond // between two looks while there is something left
-	mirrorRest  = 200 * time.Millisecond // after everything was marked: each step costs the server a flush of its WAL
-	mirrorAgain = time.Second            // after an error that passes, such as a lock
-	mirrorRetry = 5 * time.Second        // after another error
+	// mirrorRest is after everything was marked, since each step costs the server a flush of its WAL, and mirrorEach more
+	// for each row marked since the last rest, up to steadyRest: the rest grows with the pace.
+	mirrorRest  = 200 * time.Millisecond
+	mirrorEach  = 4 * time.Millisecond
+	steadyRest  = time.Second
+	mirrorAgain = time.Second     // after an error that passes, such as a lock
+	mirrorRetry = 5 * time.Second // after another error
 	// mirrorDenied is after a refusal that a person must end: each attempt is a line in the server's log.
 	mirrorDenied = 15 * time.Second
 	// mirrorStarve is how long it may be put off by events that wait.
@@ -30,24 +34,25 @@ func (k *Keeper) Mirror(ctx context.Context) {
 	if k.c.Outbox.AfterPublish == config.AfterPublishKeep {
 		return
 	}
-	last := time.Now()
+	last, marked := time.Now(), 0
 	for {
 		for k.host.Behind() && time.Since(last) < mirrorStarve {
 			if !sleep(ctx, mirrorPause) {
 				return
 			}
 		}
-		more, pause := k.mirrorOnce(ctx)
-		last = time.Now()
+		rows, more, pause := k.mirrorOnce(ctx)
+		last, marked = time.Now(), marked+rows
 		switch {
 		case pause > 0:
 			if !sleep(ctx, pause) {
 				return
 			}
 		case !more:
-			if !sleep(ctx, mirrorRest) {
+			if !sleep(ctx, restAfter(marked)) {
 				return
 			}
+			marked = 0
 			select {
 			case <-k.host.Progress():
 			case <-ctx.Done():
@@ -60,10 +65,15 @@ func (k *Keeper) Mirror(ctx context.Context) {
 	}
 }
 
+// restAfter is the rest after so many rows were marked.
+func restAfter(marked int) time.Duration {
+	return min(mirrorRest+time.Duration(marked)*mirrorEach, steadyRest)
+}
+
 // mirrorOnce marks one portion. more: the journal may hold more. pause: wait before the next look.
-func (k *Keeper) mirrorOnce(ctx context.Context) (more bool, pause time.Duration) {
+func (k *Keeper) mirrorOnce(ctx context.Context) (rows int, more bool, pause time.Duration) {
 	if !k.host.HoldsSlot() {
-		return true, mirrorPause // only the process that holds the slot mirrors
+		return 0, true, mirrorPause // only the process that holds the slot mirrors
 	}
 	step := k.tables.MirrorStep
 	if k.c.Outbox.AfterPublish == config.AfterPublishDelete {
@@ -72,26 +82,26 @@ func (k *Keeper) mirrorOnce(ctx context.Context) (more bool, pause time.Duration
 	told := k.host.Owner()
 	rows, more, err := step(ctx, mirrorStep)
 	if ctx.Err() != nil {
-		return false, 0
+		return 0, false, 0
 	}
 	told(err)
 	switch {
 	case store.IsTransient(err):
 		k.log.Debug().Err(err).Msg("cannot mark published rows now; events are not affected")
-		return true, mirrorAgain
+		return 0, true, mirrorAgain
 	case store.IsDenied(err):
 		k.say(fmt.Errorf("this role may not do it: rows stay as they are, as with outbox.after_publish: keep, until it "+
 			"may; cdc-relay check names the GRANT: %w", err))
-		return true, mirrorDenied
+		return 0, true, mirrorDenied
 	case err != nil:
 		k.say(err)
-		return true, mirrorRetry
+		return 0, true, mirrorRetry
 	}
 	k.host.Marked(rows)
 	if rows == 0 && more { // what is left is locked or above the oldest running transaction
-		return true, mirrorPause
+		return 0, true, mirrorPause
 	}
-	return more, 0
+	return rows, more, 0
 }
 
 // say notes why rows cannot be marked, and logs it if that is news.

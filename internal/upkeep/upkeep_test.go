@@ -114,6 +114,34 @@ func TestMirrorYieldsToEventsAndRestsWhenAllIsMarked(t *testing.T) {
 	})
 }
 
+// Breaks it catches: a mirror that flushes the server's WAL five times a second at a pace, or that leaves marks of rare
+// events waiting.
+func TestMirrorRestsForLongerAtAPace(t *testing.T) {
+	for marked, want := range map[int]time.Duration{
+		0: mirrorRest, 1: mirrorRest + mirrorEach, 50: mirrorRest + 50*mirrorEach, 200: steadyRest, 1 << 20: steadyRest,
+	} {
+		if got := restAfter(marked); got != want {
+			t.Errorf("%d rows marked: got a rest of %v, want %v", marked, got, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		tables, h := &rows{}, &host{progress: make(chan struct{}, 1)}
+		go New(config.Default(), tables, h, zerolog.Nop()).Mirror(ctx)
+		for range 1000 { // 250 rows, one in a step, between two rests
+			if tables.left.Load() <= 0 {
+				tables.left.Store(250)
+			}
+			h.journaled()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if got := tables.steps.Load() / 250; got < 8 || got > 12 {
+			t.Errorf("rests with much to mark in 10 s: got %d, want about 10", got)
+		}
+	})
+}
+
 // Breaks it catches: pruning that goes on while events wait, and rows that are never pruned again afterwards. Seen to
 // fail without the look whether events wait.
 func TestPruningLetsEventsGoFirst(t *testing.T) {
