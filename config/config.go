@@ -30,6 +30,7 @@ type Config struct {
 	Reconcile     Reconcile      `key:"reconcile"`
 	Drift         Drift          `key:"drift"`
 	WAL           WAL            `key:"wal"`
+	LatencyTarget Duration       `key:"latency_target" help:"how much later than possible an event may leave, to save CPU; kafka.linger, if set, is a part of it; 0s: as early as possible"`
 	ShutdownGrace Duration       `key:"shutdown_grace" help:"how long a stop waits for events in flight"`
 	OnHalt        string         `key:"on_halt" help:"stay: not ready, look again; exit: end the process with code 1"`
 	Inbox         Inbox          `key:"inbox"`

@@ -97,7 +97,8 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		dlq.table dlq.topic dlq.breaker.count dlq.breaker.ratio dlq.breaker.window dlq.breaker.count_invalid dlq.retention
 		limits.in_flight_events limits.in_flight_bytes limits.max_unrecorded limits.max_event_bytes
 		limits.topics limits.parked_events
-		reconcile.interval drift.interval wal.budget shutdown_grace on_halt inbox.url inbox.password_file inbox.schema
+		reconcile.interval drift.interval wal.budget latency_target shutdown_grace on_halt
+		inbox.url inbox.password_file inbox.schema
 		http.listen http.token_file http.read http.show_payloads
 		metrics.aliases log.level log.format
 		tracing.endpoint tracing.sample_ratio`)
@@ -123,6 +124,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 func another(t *testing.T, k Key) string {
 	t.Helper()
 	special := map[string]string{
+		"latency_target":           "10ms",
 		"postgres.url":             "postgres://app@db/app",
 		"postgres.replication_url": "host=db user=relay dbname=app",
 		"postgres.on_slot_lost":    SlotLostHalt,

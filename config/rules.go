@@ -228,6 +228,7 @@ var rules = joined(awsRules(), map[string]rule{
 	"reconcile.interval": durations(Duration(time.Second), day),
 	"drift.interval":     durations(Duration(time.Second), day),
 	"wal.budget":         sizes(0, 1<<50),
+	"latency_target":     durations(0, Duration(100*time.Millisecond)),
 	"shutdown_grace":     durations(0, Duration(time.Hour)),
 	"on_halt":            oneOf(OnHaltStay, OnHaltExit),
 

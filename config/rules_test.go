@@ -154,6 +154,8 @@ func TestRules(t *testing.T) {
 		{key: "limits.max_event_bytes", allowed: []string{"0", "1GiB"}, refused: []string{"-1", "17179869185GiB"}},
 		{key: "dlq.breaker.count_invalid", allowed: []string{"false"}, refused: []string{"no"}},
 		{key: "limits.topics", allowed: []string{"1", "100000"}, refused: []string{"0"}},
+		{key: "latency_target", allowed: []string{"0", "500us", "100ms"}, refused: []string{"-1ms", "101ms", "1s", "10"},
+			because: "from 0s to 100ms"},
 		{key: "shutdown_grace", allowed: []string{"0s", "1h"}, refused: []string{"-1s", "61m"}},
 		{key: "on_halt", allowed: []string{"exit"}, refused: []string{"panic"}, because: "stay, exit"},
 		{key: "http.listen", allowed: []string{"127.0.0.1:0", ":9464", "[::]:80"},

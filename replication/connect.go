@@ -36,6 +36,9 @@ type Config struct {
 	OnNotice func(notice NoticeText) // server warnings inside the stream; called from Run's goroutine
 	// how old what is read is, see socket; nil: not known. Called from Run's goroutine
 	Behind func() time.Duration
+	// ReadInterval is the time between two looks at the stream, so that one look brings what came in the meantime; 0: each
+	// message is read when it comes. Looks are closer together while 32 KiB or more would come between two.
+	ReadInterval time.Duration
 }
 
 // NoDecodingError reports that the server writes too little into its WAL to decode rows from: wal_level is not logical.

@@ -137,7 +137,7 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	s.received, s.sent = s.Confirmed, s.Confirmed
 	s.position.Store(uint64(s.received))
 	s.frames.src, s.frames.most = l.raw, c.MaxRow
-	l.net.stream(l.conn.Conn(), c.Behind)
+	l.net.stream(l.conn.Conn(), c.Behind, c.ReadInterval)
 	return s, nil
 }
 

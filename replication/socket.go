@@ -14,20 +14,27 @@ const (
 	restShare = 50
 	mostRest  = time.Millisecond
 	leastRest = 50 * time.Microsecond // a timer needs about as long
+	// lookBytes bounds what comes between two looks at the stream, by the pace of the last: half of the smallest usual
+	// socket buffer, so that the sender need not wait for a look.
+	lookBytes = 32 << 10
 )
 
 // socket is a connection whose reads lie apart while the stream is far behind. The server sends message by message: to
 // wake a reader for each of them costs either side more than the message itself, and a reader that is behind gains
-// nothing by it.
+// nothing by it. With a read interval they always do, unless much comes.
 //
 // Below TLS it reads ahead, since each message is a TLS record of its own, and TLS reads hardly more than one.
 type socket struct {
 	net.Conn
 	behind  func() time.Duration // nil: reads follow each other at once
 	ahead   *bufio.Reader
-	plain   bool // nothing is read ahead any more
-	drained bool // the last read got less than there was room for
+	every   time.Duration // between two looks while little comes; 0: none
+	plain   bool          // nothing is read ahead any more
+	drained bool          // the last read got less than there was room for
 	last    time.Time
+	look    time.Duration // until the next look: every, or less at a pace; see lookBytes
+	looked  time.Time     // when all that had come was read
+	got     int           // bytes since
 }
 
 func newSocket(conn net.Conn) *socket {
@@ -60,9 +67,9 @@ func endReads(ctx context.Context, conn net.Conn) (unwatch func()) {
 }
 
 // stream is called when the stream has begun; conn is the connection above this one, with TLS or without.
-func (s *socket) stream(conn net.Conn, behind func() time.Duration) {
+func (s *socket) stream(conn net.Conn, behind func() time.Duration, every time.Duration) {
 	_, secure := conn.(*tls.Conn)
-	s.plain, s.behind = !secure, behind
+	s.plain, s.behind, s.every = !secure, behind, every
 }
 
 // Read is called by one goroutine at a time.
@@ -74,13 +81,21 @@ func (s *socket) Read(p []byte) (int, error) {
 }
 
 func (s *socket) read(p []byte) (int, error) {
-	if s.drained && s.behind != nil {
-		if rest := min(s.behind()/restShare, mostRest) - time.Since(s.last); rest > leastRest {
+	if s.drained {
+		rest := s.look
+		if s.behind != nil {
+			rest = max(rest, min(s.behind()/restShare, mostRest))
+		}
+		if rest -= time.Since(s.last); rest > leastRest {
 			time.Sleep(rest) // what ends a read otherwise, a deadline, waits for so long
 		}
 	}
 	n, err := s.Conn.Read(p)
 	s.drained, s.last = n < len(p), time.Now()
+	if s.got += n; s.drained && s.every > 0 && n > 0 {
+		s.look = min(s.every, min(s.last.Sub(s.looked), time.Second)*lookBytes/time.Duration(s.got))
+		s.looked, s.got = s.last, 0
+	}
 	return n, err
 }
 

@@ -53,7 +53,7 @@ func TestReadsLieApartWhileTheStreamIsBehind(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				conn := &script{sizes: []int{test.size, test.size, test.size}}
 				s := newSocket(conn)
-				s.stream(conn, func() time.Duration { return test.behind })
+				s.stream(conn, func() time.Duration { return test.behind }, 0)
 				for range conn.sizes {
 					if n, err := s.Read(make([]byte, room)); n != test.size || err != nil {
 						t.Fatalf("got %d bytes, %v", n, err)
@@ -65,6 +65,75 @@ func TestReadsLieApartWhileTheStreamIsBehind(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// pipe is a connection whose peer writes so many bytes a second into a socket buffer, and waits while that is full.
+type pipe struct {
+	net.Conn
+	rate   int // bytes per second
+	buffer int
+	at     time.Time // up to when the peer has written
+	held   int
+	oldest time.Time // when the first of them was written
+	read   int
+	reads  int
+	waited time.Duration // the longest that a byte was in the buffer
+}
+
+// fill lets the peer write up to now.
+func (c *pipe) fill() {
+	now := time.Now()
+	n := int(now.Sub(c.at) * time.Duration(c.rate) / time.Second)
+	if n == 0 {
+		return
+	}
+	if c.held == 0 {
+		c.oldest = c.at
+	}
+	c.held, c.at = min(c.held+n, c.buffer), now
+}
+
+func (c *pipe) Read(p []byte) (int, error) {
+	for c.fill(); c.held == 0; c.fill() {
+		time.Sleep(50 * time.Microsecond)
+	}
+	n := min(c.held, len(p))
+	if c.held -= n; c.held == 0 {
+		c.waited = max(c.waited, time.Since(c.oldest))
+	}
+	c.read += n
+	c.reads++
+	return n, nil
+}
+
+// Breaks it catches: a wake-up for each message although the user allows a delay; a message that waits for longer than
+// that; a server that waits for the reader because its socket is full.
+func TestReadIntervalBoundsDelayAndWakeUpsAndSlowsNoOneDown(t *testing.T) {
+	const every, buffer = 10 * time.Millisecond, 64 << 10
+	for _, rate := range []int{10_000, 100_000, 1_000_000, 10_000_000, 60_000_000} {
+		synctest.Test(t, func(t *testing.T) {
+			conn := &pipe{rate: rate, buffer: buffer, at: time.Now()}
+			s := newSocket(conn)
+			s.stream(conn, nil, every)
+			for began := time.Now(); time.Since(began) < 2*time.Second; {
+				if _, err := s.Read(make([]byte, chunkSize)); err != nil {
+					t.Fatal(err)
+				}
+				if time.Since(began) < time.Second { // it learns the pace
+					conn.read, conn.reads, conn.waited = 0, 0, 0
+				}
+			}
+			if want := float64(rate); float64(conn.read) < 0.98*want {
+				t.Errorf("%d bytes/s: got %d in a second", rate, conn.read)
+			}
+			if most := 10 + max(int(time.Second/every), 2*rate/lookBytes); conn.reads > most {
+				t.Errorf("%d bytes/s: got %d reads in a second, want at most %d", rate, conn.reads, most)
+			}
+			if conn.waited > every+time.Millisecond {
+				t.Errorf("%d bytes/s: a byte waited for %v, want at most %v", rate, conn.waited, every)
+			}
 		})
 	}
 }

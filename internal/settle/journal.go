@@ -19,6 +19,8 @@ const (
 	// leaves that much more to be read back from the topics, so brokers that cannot be read back keep journalGap: there
 	// it would be duplicates.
 	steadyGap = 250 * time.Millisecond
+	// With a latency target the gap may grow to so many times the target, and to longestGap.
+	targetGaps, longestGap = 25, time.Second
 	// A job with journalCompany rows doubles the gap, one of a single row ends its growth: events are rare again.
 	journalCompany = 4
 	// journalEarly is how many outcomes do not wait for the gap; a share of what may be unrecorded or in flight, if
@@ -68,11 +70,11 @@ func newJournal(limits config.Limits, steady time.Duration) journal {
 }
 
 // steadyGapOf is the longest gap; readsBack: topics can be read back after a crash.
-func steadyGapOf(readsBack bool) time.Duration {
+func steadyGapOf(target config.Duration, readsBack bool) time.Duration {
 	if !readsBack {
 		return journalGap
 	}
-	return steadyGap
+	return max(steadyGap, min(targetGaps*target.Std(), longestGap))
 }
 
 // add takes in an event that was published.

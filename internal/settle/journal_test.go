@@ -67,7 +67,7 @@ func TestJournalGapFollowsThePace(t *testing.T) {
 		{"rare events", true, 1, false, journalGap},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			j := newJournal(config.Default().Limits, steadyGapOf(test.readsBack))
+			j := newJournal(config.Default().Limits, steadyGapOf(0, test.readsBack))
 			hurries := func() bool { return test.hurries }
 			var waited time.Duration
 			for range 20 {

@@ -54,7 +54,7 @@ func newLoop(s *Settler, o Options) *loop {
 		settler: s, pulse: o.Pulse,
 		arrived: make(chan []*sink.Record), doomed: make(chan []*Delivery), words: make(chan breakerWord),
 		progress: make(chan struct{}, 1),
-		journal:  newJournal(s.c.Limits, steadyGapOf(o.ReadsBack)),
+		journal:  newJournal(s.c.Limits, steadyGapOf(s.c.LatencyTarget, o.ReadsBack)),
 		dead:     deadLetters{toWrite: make(chan []*Delivery), written: make(chan deadWritten)},
 		parks:    parks{toWrite: make(chan []*parkChange), written: make(chan []*parkChange)},
 		lanes:    lanes{engine: s.engine, byName: map[string]*lane{}},

@@ -17,6 +17,7 @@ const (
 	mirrorRest  = 200 * time.Millisecond
 	mirrorEach  = 4 * time.Millisecond
 	steadyRest  = time.Second
+	targetRests = 100             // with a latency target it may grow to so many times the target
 	mirrorAgain = time.Second     // after an error that passes, such as a lock
 	mirrorRetry = 5 * time.Second // after another error
 	// mirrorDenied is after a refusal that a person must end: each attempt is a line in the server's log.
@@ -49,7 +50,7 @@ func (k *Keeper) Mirror(ctx context.Context) {
 				return
 			}
 		case !more:
-			if !sleep(ctx, restAfter(marked)) {
+			if !sleep(ctx, k.restAfter(marked)) {
 				return
 			}
 			marked = 0
@@ -66,8 +67,8 @@ func (k *Keeper) Mirror(ctx context.Context) {
 }
 
 // restAfter is the rest after so many rows were marked.
-func restAfter(marked int) time.Duration {
-	return min(mirrorRest+time.Duration(marked)*mirrorEach, steadyRest)
+func (k *Keeper) restAfter(marked int) time.Duration {
+	return min(mirrorRest+time.Duration(marked)*mirrorEach, max(steadyRest, targetRests*k.c.LatencyTarget.Std()))
 }
 
 // mirrorOnce marks one portion. more: the journal may hold more. pause: wait before the next look.

@@ -117,10 +117,11 @@ func TestMirrorYieldsToEventsAndRestsWhenAllIsMarked(t *testing.T) {
 // Breaks it catches: a mirror that flushes the server's WAL five times a second at a pace, or that leaves marks of rare
 // events waiting.
 func TestMirrorRestsForLongerAtAPace(t *testing.T) {
+	k := New(config.Default(), nil, nil, zerolog.Nop())
 	for marked, want := range map[int]time.Duration{
 		0: mirrorRest, 1: mirrorRest + mirrorEach, 50: mirrorRest + 50*mirrorEach, 200: steadyRest, 1 << 20: steadyRest,
 	} {
-		if got := restAfter(marked); got != want {
+		if got := k.restAfter(marked); got != want {
 			t.Errorf("%d rows marked: got a rest of %v, want %v", marked, got, want)
 		}
 	}

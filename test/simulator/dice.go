@@ -30,6 +30,7 @@ const (
 	aboutQueue
 	aboutDeletion
 	aboutSpool
+	aboutLatency
 )
 
 // mixed spreads the bits of v over the whole word (the finalizer of SplitMix64).

@@ -118,6 +118,8 @@ func choose(seed uint64) profile {
 	}
 	p.ends(newDice(seed, aboutProfile, aboutEnds))
 	p.spools(newDice(seed, aboutProfile, aboutSpool))
+	p.config.LatencyTarget = config.Duration(one(newDice(seed, aboutProfile, aboutLatency), 0, 0,
+		10*time.Millisecond, 100*time.Millisecond))
 	if p.deletes { // a row that is deleted before the table is read, or read again, is the application's business
 		p.older, p.drift, p.longTransaction = 0, false, false
 	}

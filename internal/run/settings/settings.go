@@ -47,7 +47,14 @@ func Replication(c config.Config) replication.Config {
 		ApplicationName:  "cdc-relay/stream/" + c.Postgres.Slot,
 		StatusInterval:   time.Duration(c.Postgres.StatusInterval),
 		WALSenderTimeout: time.Duration(c.Postgres.WALSenderTimeout), MaxRow: int(c.Limits.MaxEventBytes),
+		ReadInterval: readInterval(c),
 	}
+}
+
+// readInterval is what kafka.linger leaves of the latency target. The sink needs no linger of its own: what one look at
+// the stream brings goes in one request to each broker.
+func readInterval(c config.Config) time.Duration {
+	return time.Duration(max(c.LatencyTarget-c.Kafka.Linger, 0))
 }
 
 // Retry says when an event that failed is tried again, and when it is given up.

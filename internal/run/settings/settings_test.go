@@ -27,3 +27,20 @@ func TestKeysReachWhatTheyAreFor(t *testing.T) {
 		t.Errorf("the schedule: got %v", got)
 	}
 }
+
+// Breaks it catches: an event that waits for both, the look at the stream and kafka.linger, and so for longer than the
+// target; looks that lie apart although no one allowed it.
+func TestLingerIsAPartOfTheLatencyTarget(t *testing.T) {
+	ms := func(n int) config.Duration { return config.Duration(n) * config.Duration(time.Millisecond) }
+	for _, test := range []struct {
+		target, linger int
+		want           time.Duration
+	}{{0, 0, 0}, {10, 0, 10 * time.Millisecond}, {10, 4, 6 * time.Millisecond}, {10, 50, 0}, {0, 50, 0}} {
+		c := config.Default()
+		c.LatencyTarget, c.Kafka.Linger = ms(test.target), ms(test.linger)
+		if got := Replication(c).ReadInterval; got != test.want {
+			t.Errorf("latency_target %v, kafka.linger %v: got looks %v apart, want %v", c.LatencyTarget, c.Kafka.Linger, got,
+				test.want)
+		}
+	}
+}
