@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -78,6 +79,50 @@ func TestEditedDeadLetterIsPublishedAfterKill9(t *testing.T) {
 	for n, want := range []string{`{"amount": 5} b false`, ` a true`} {
 		if got := sent[plantedID(n+1)]; len(got) != 1 || got[0] != want {
 			t.Errorf("event %d: got %q, want %q once", n+1, got, want)
+		}
+	}
+}
+
+// Breaks it catches: an edit of many without a question, or of none; one that tells nothing of what it left out; a dry
+// run that edits; events that are sent as they were before.
+func TestManyDeadLettersAreEditedAtOnce(t *testing.T) {
+	harness.Full(t)
+	t.Parallel()
+	s := newServices(t, orderTopic)
+	run := func(args ...string) outcome {
+		return cdcRelay(t, s.environ, append([]string{"dlq", "edit"}, args...)...)
+	}
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
+	r := startRelay(t, s.environ)
+	s.ready(t)
+	s.pg.Exec(t, fmt.Sprintf(planted, 4)+`; UPDATE outbox_events_dlq SET payload = '{"amount": 5}';
+		UPDATE outbox_events_dlq SET payload = '[]' WHERE original_id = '`+plantedID(4)+`'`)
+	const merge, patch = "--merge-payload", `{"currency": "EUR"}`
+	run().want(t, exitUsage, nil, []string{"nothing is chosen"})
+	run("--all").want(t, exitUsage, nil, []string{"--merge-payload, --merge-headers"})
+	run("--all", "--payload-file", "/no/such").want(t, exitUsage, nil, []string{"are for one"})
+	run("--all", merge, "[]").want(t, exitUsage, nil, []string{"want a JSON object"})
+	run("--all", merge, patch).want(t, exitUsage, nil, []string{"This edits 4 dead letters and replays", "--yes"})
+	run("--all", merge, patch, "--topic", "none", "--yes").want(t, exitDone, []string{"no dead letters match"}, nil)
+	run("--all", merge, patch, "--dry-run", "--key", "k").want(t, exitDone, []string{"no dead letters match"}, nil)
+	run(plantedID(1), plantedID(2), merge, patch, "--dry-run").want(t, exitDone,
+		[]string{"2 dead letters match; nothing was edited", `"currency":"EUR"`}, nil)
+	run(plantedID(1), merge, patch, "--no-replay", "--yes").want(t, exitDone, []string{"1 of 1 dead letters edited"}, nil)
+	run("--all", merge, patch, "--yes", "--note", "it was missing").want(t, exitFailed, []string{
+		"2 of 4 dead letters edited, 1 were like this already, 1 cannot be changed like this", plantedID(4),
+		"2 of 2 dead letters published"}, nil)
+	cdcRelay(t, s.environ, "dlq", "show", plantedID(2)).want(t, exitDone,
+		[]string{`{"amount": 5, "currency": "EUR"}`, "(it was missing); before that"}, nil)
+	if code := r.stop(t, syscall.SIGTERM); code != exitDone {
+		t.Errorf("the relay's exit code: got %d\n%s", code, r.log)
+	}
+	sent := map[string]string{}
+	harness.Consume(t, s.broker.Addresses(), []string{"outbox.event.order"}, func(r *kgo.Record) {
+		sent[string(harness.Header(r, "id"))] += string(r.Value)
+	})
+	for _, n := range []int{2, 3} {
+		if got := sent[plantedID(n)]; len(sent) != 2 || !strings.Contains(got, `"currency"`) || strings.Count(got, "{") != 1 {
+			t.Errorf("event %d: got %q, want it once as it was edited, and of %v no other", n, got, sent)
 		}
 	}
 }

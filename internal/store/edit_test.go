@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -225,5 +226,85 @@ func TestPayloadIsShownAsWhatItsBytesAre(t *testing.T) {
 	}
 	if shown, got := store.ShownPayload(nil); shown != nil || got != "null" {
 		t.Errorf("no payload: got %v as %s, want null", shown, got)
+	}
+}
+
+// Break caught: an edit of many that leaves some out, or takes some twice; one that is stopped half way, and begun
+// again, and asks for replays of what is on its way, or keeps a former payload that was not there before; one payload
+// that cannot be changed, and stops the others; what died later, taken along.
+func TestAnEditOfAllIsDoneInPortions(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	letters := make([]store.Dead, 7)
+	for i := range letters {
+		letters[i] = deadAt(i+1, "k")
+	}
+	letters[2].Event.Payload = []byte(`[1]`)
+	letters[4].Event.Headers = []byte(`{"h": "w", "n": 3}`)
+	bury(t, s, letters...)
+	n, at, err := s.CountUntil(t.Context(), store.RequestDiscard, store.Filter{All: true})
+	if err != nil || n != 7 {
+		t.Fatalf("count: got %d, %v, want 7", n, err)
+	}
+	bury(t, s, deadAt(8, "k"))
+	e := store.EditAll{Filter: store.Filter{All: true, Until: &at}, Who: "ann", Note: "typo", Replay: true,
+		Patch: store.Patch{Payload: []byte(`{"m": {"x": 1}}`), Headers: []byte(`{"h": "w"}`)}}
+	var asked []int64
+	run := func(from store.DeadCursor, portions int) (at store.DeadCursor, edited int, refused []store.NotPatched) {
+		for ; portions > 0; portions-- {
+			step, err := s.EditAll(t.Context(), e, from, 3)
+			must(t, "edit", err)
+			if step.Seen == 0 {
+				break
+			}
+			from, edited, refused = step.Next, edited+step.Edited, append(refused, step.Refused...)
+			if step.Request > 0 {
+				asked = append(asked, step.Request)
+			}
+		}
+		return from, edited, refused
+	}
+	if _, edited, refused := run(store.DeadCursor{}, 1); edited != 2 || len(refused) != 1 || refused[0].ID != uuid(3) ||
+		!strings.Contains(refused[0].Why, "not a JSON object") {
+		t.Errorf("first portion: got %d edited, refused %v; want 2 and the list", edited, refused)
+	}
+	r, err := s.NextRequest(t.Context())
+	must(t, "look for requests", err)
+	replayAll(t, s, r, 10)
+	if _, edited, refused := run(store.DeadCursor{}, 100); edited != 3 || len(refused) != 2 {
+		t.Errorf("begun again: got %d edited, refused %v; want 3, and a list and a header that is no text", edited, refused)
+	}
+	if _, edited, _ := run(store.DeadCursor{}, 100); edited != 0 {
+		t.Errorf("once more: got %d edited, want none", edited)
+	}
+	const want = `{"m": {"x": 1}, "n": %d}`
+	got := pg.Query(t, `SELECT string_agg(d.payload::text || ' ' || (d.headers ->> 'h') || ' ' || coalesce(d.edited_by, '-')
+ || ' ' || (SELECT count(*) FROM cdc_relay_edit e WHERE e.event_id = d.original_id), E'\n' ORDER BY d.original_id)
+ FROM outbox_events_dlq d`)
+	var lines []string
+	for i := range 8 {
+		line := fmt.Sprintf(want, i+1) + " w ann 1"
+		switch i + 1 {
+		case 3:
+			line = "[1] v - 0"
+		case 5:
+			line = `{"n": 5} w - 0`
+		case 8:
+			line = `{"n": 8} v - 0`
+		}
+		lines = append(lines, line)
+	}
+	if all := strings.Join(lines, "\n"); got != all {
+		t.Errorf("got\n%s\nwant\n%s", got, all)
+	}
+	if ids := pg.Query(t, `SELECT string_agg(filter ->> 'ids', ' ' ORDER BY id) FROM cdc_relay_request`); len(asked) != 3 ||
+		strings.Count(ids, "0000-7000") != 5 {
+		t.Errorf("replays: got %d, of %s; want each edited event once", len(asked), ids)
+	}
+	for _, wrong := range []store.EditAll{{Patch: e.Patch}, {Filter: e.Filter}} {
+		if _, err := s.EditAll(t.Context(), wrong, store.DeadCursor{}, 3); !errors.Is(err, store.ErrEdit) &&
+			!errors.Is(err, store.ErrFilter) {
+			t.Errorf("%+v: got %v, want a refusal", wrong, err)
+		}
 	}
 }

@@ -23,7 +23,7 @@ var (
 		"Republish", "NoteRequest",
 		"SetPause", "FinishRequest", "OpenBreaker", "CloseBreaker", "take over", "Migrate", "MakeView", "Apply",
 		"CreatePublication",
-		"RaiseAlarm", "AckAlarms", "EditDead", "OpenSpool", "Spool",
+		"RaiseAlarm", "AckAlarms", "EditDead", "EditAll", "OpenSpool", "Spool",
 	}
 	relaxedMethods = []string{
 		"SaveOffsets", "SaveProgress", "SaveHorizon", "SaveSweep", "MirrorStep", "DeleteStep", "Prune", "PruneDead",

@@ -17,6 +17,11 @@ func requestMethods(s *store.Store) []calledMethod {
 			_, err := s.EditDead(ctx, store.Edit{ID: uuid(4), Payload: []byte(`{}`), Who: "ann"})
 			return err
 		}},
+		{"EditAll", func(ctx context.Context) error {
+			_, err := s.EditAll(ctx, store.EditAll{Filter: store.Filter{IDs: []string{uuid(4)}}, Who: "ann",
+				Patch: store.Patch{Payload: []byte(`{"edited": 2}`)}}, store.DeadCursor{}, 10)
+			return err
+		}},
 		{"AddRequest", func(ctx context.Context) error {
 			_, err := s.AddRequest(ctx, store.RequestReplay, store.Filter{All: true}, "a", "b")
 			return err

@@ -28,6 +28,8 @@ type (
 	DeadLetterWhole = record.DeadLetterWhole
 	DeadReason      = record.DeadReason
 	Edit            = record.Edit
+	EditAll         = record.EditAll
+	EditStep        = record.EditStep
 	Edited          = record.Edited
 	ExpressionError = record.ExpressionError
 	HiddenError     = record.HiddenError
@@ -42,6 +44,7 @@ type (
 	Home            = record.Home
 	Lane            = record.Lane
 	Memory          = record.Memory
+	NotPatched      = record.NotPatched
 	ObstacleError   = record.ObstacleError
 	Offset          = record.Offset
 	Outbox          = record.Outbox
@@ -50,6 +53,7 @@ type (
 	ParkedKey       = record.ParkedKey
 	ParkedRow       = record.ParkedRow
 	ParkedSum       = record.ParkedSum
+	Patch           = record.Patch
 	Pause           = record.Pause
 	Portion         = record.Portion
 	Problem         = record.Problem

@@ -35,6 +35,7 @@ func (c changes) register(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("POST /api/v1/alarms/ack", c.acknowledge)
 	mux.HandleFunc("POST /api/v1/dlq/{id}/edit", c.edit)
+	mux.HandleFunc("POST /api/v1/dlq/edit", c.editAll)
 }
 
 // asked is the body of a change of events.

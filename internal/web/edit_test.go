@@ -93,6 +93,54 @@ func TestDeadLettersAreEditedOverHTTP(t *testing.T) {
 	}
 }
 
+// Breaks it catches: an edit of many without the token, or that chooses nothing, or changes nothing; one that is not
+// continued where it was left, or whose answer does not say what it left out.
+func TestManyDeadLettersAreEditedOverHTTP(t *testing.T) {
+	t.Parallel()
+	s, run := newSite(t)
+	run()
+	s.wantReady(http.StatusOK, "")
+	for range 3 {
+		s.pg.Exec(t, fmt.Sprintf(insertOrder, "[]"))
+	}
+	harness.Eventually(t, 30*time.Second, "dead letters", s.deadLetters(t, "3"))
+	open := s.door(web.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: web.ReadOpen})
+	s.pg.Exec(t, `UPDATE outbox_events_dlq SET headers = '{"n": 1}';
+		UPDATE outbox_events_dlq SET payload = '7' WHERE id = (SELECT max(id) FROM outbox_events_dlq)`)
+	const path = "/api/v1/dlq/edit"
+	for body, token := range map[string]string{
+		`{"all": true, "tombstone": true}`:                       "",
+		`{"tombstone": true}`:                                    bearer,
+		`{"all": true}`:                                          bearer,
+		`{"all": true, "merge_headers": {"a": 1}}`:               bearer,
+		`{"all": true, "tombstone": true, "after": "elsewhere"}`: bearer,
+		`{"all": true, "tombstone": true, "until_now": true}`:    bearer,
+	} {
+		code, answer, _ := open.try("POST", path, body, "Content-Type", jsonType, "Authorization", token)
+		if want := map[bool]int{true: 400, false: 401}[token != ""]; code != want {
+			t.Errorf("%s: got %d %.200s, want %d", body, code, answer, want)
+		}
+	}
+	code, answer, _ := open.try("POST", path, `{"all": true, "merge_headers": {"n": "1"}, "merge_payload": {"m": 1},
+		"who": "ann"}`, "Content-Type", jsonType, "Authorization", bearer)
+	if code != 202 || !strings.Contains(answer, `"edited": 2`) || !strings.Contains(answer, "not a JSON object") ||
+		!strings.Contains(answer, `"next": null`) {
+		t.Fatalf("got %d %s, want two edited, one refused, and nothing left", code, answer)
+	}
+	harness.Eventually(t, time.Minute, "the events arrive", func(context.Context) string {
+		n := 0
+		harness.Consume(t, s.broker.Addresses(), []string{"outbox.event.order"}, func(r *kgo.Record) {
+			if strings.Contains(string(r.Value), `"m": 1`) && string(harness.Header(r, "n")) == "1" {
+				n++
+			}
+		})
+		if n != 2 {
+			return fmt.Sprint(n, " events in the topic")
+		}
+		return ""
+	})
+}
+
 // deadLetters is met when there are so many.
 func (s *site) deadLetters(t *testing.T, n string) func(context.Context) string {
 	t.Helper()

@@ -248,6 +248,7 @@ func (j *judge) refusals(s *site, url, dead string) {
 		HidePayloads: true})
 	j.want(http.StatusOK, http.MethodGet, hidden, "/api/v1/dlq/"+dead, "", nil)
 	j.want(http.StatusForbidden, http.MethodPost, hidden, "/api/v1/dlq/"+dead+"/edit", `{"headers": null}`, known)
+	j.want(http.StatusForbidden, http.MethodPost, hidden, "/api/v1/dlq/edit", `{"all": true, "tombstone": true}`, known)
 }
 
 func loginOf(token string) string { return fmt.Sprintf(`{"token": %q, "name": "ann"}`, token) }
@@ -273,7 +274,7 @@ func (j *judge) sessions(url, shut, large string) {
 // changes sends each example of the document, and looks at what became of it. What ends a dead letter comes last.
 func (j *judge) changes(url, dead string) {
 	j.t.Helper()
-	order := []string{"/api/v1/dlq/{id}/edit", "/api/v1/alarms/ack", "/api/v1/retry", "/api/v1/pause", "/api/v1/resume",
+	order := []string{"/api/v1/dlq/{id}/edit", "/api/v1/dlq/edit", "/api/v1/alarms/ack", "/api/v1/retry", "/api/v1/pause", "/api/v1/resume",
 		"/api/v1/dlq/replay", "/api/v1/dlq/discard"}
 	sent := j.sent
 	for _, path := range order {

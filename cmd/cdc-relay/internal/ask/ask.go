@@ -148,6 +148,9 @@ func (c *Chosen) AddTo(cmd *cobra.Command) {
 	c.Flags.AddTo(cmd)
 }
 
+// Filter is what the flags choose; mistakes in them are noted.
+func (c *Chosen) Filter(a *cli.App) store.Filter { return c.toChange(a, c.All) }
+
 // Do asks the relay for it, for what is chosen.
 func (c Change) Do(a *cli.App, chosen Chosen) error {
 	filter := chosen.toChange(a, chosen.All)

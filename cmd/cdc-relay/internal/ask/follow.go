@@ -1,8 +1,10 @@
 package ask
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
@@ -24,27 +26,61 @@ func Await(ctx context.Context, a *cli.App, st *store.Store, slot string, flags 
 	return q.await(ctx, id)
 }
 
-// await shows how the relay does a request, for as long as that is wanted.
-func (q asking) await(ctx context.Context, id int64) error {
+// AwaitAll is Await for several replays, which the relay does one after another; it shows them as one.
+func AwaitAll(ctx context.Context, a *cli.App, st *store.Store, slot string, flags Flags, ids []int64) error {
+	q := asking{a: a, st: st, slot: slot, flags: flags, kind: store.RequestReplay, what: "dead letters"}
+	return q.await(ctx, ids...)
+}
+
+// await shows how the relay does requests, for as long as that is wanted.
+func (q asking) await(ctx context.Context, ids ...int64) error {
 	slot, err := q.st.Slot(ctx)
 	if err != nil {
 		return err
 	}
 	patience := q.flags.patience(slot.Active)
 	if patience == 0 {
-		return q.left(ctx, id, slot.Active)
+		return q.left(ctx, ids[len(ids)-1], slot.Active)
 	}
 	begun := time.Now()
-	r, err := q.follow(ctx, id, func(r *store.Request, _ time.Duration) bool {
-		return r.FinishedAt != nil && r.Waiting == 0 || time.Since(begun) >= patience
-	})
-	if err == nil {
-		err = q.st.Outcomes(ctx, r)
+	var all *store.Request
+	for _, id := range ids {
+		r, err := q.follow(ctx, id, func(r *store.Request, _ time.Duration) bool {
+			return r.FinishedAt != nil && r.Waiting == 0 || time.Since(begun) >= patience
+		})
+		if err == nil {
+			err = q.st.Outcomes(ctx, r)
+		}
+		if err != nil {
+			return err
+		}
+		all = together(all, r)
 	}
-	if err != nil {
-		return err
+	return q.ended(all)
+}
+
+// together is a request with the one before, as if they were one; nil: there is none.
+func together(before, r *store.Request) *store.Request {
+	if before == nil {
+		return r
 	}
-	return q.ended(r)
+	total := Total(before) + Total(r)
+	r.Total, r.Done, r.Waiting = &total, before.Done+r.Done, before.Waiting+r.Waiting
+	r.Error, r.StartedAt = cmp.Or(before.Error, r.Error), before.StartedAt
+	if before.FinishedAt == nil {
+		r.FinishedAt = nil
+	}
+	for _, o := range before.Outcomes {
+		same := func(other store.Outcome) bool {
+			return other.State == o.State && other.Topic == o.Topic && other.Code == o.Code
+		}
+		if i := slices.IndexFunc(r.Outcomes, same); i >= 0 {
+			r.Outcomes[i].Events += o.Events
+		} else {
+			r.Outcomes = append(r.Outcomes, o)
+		}
+	}
+	return r
 }
 
 // ended prints what the command has seen of the request, and fails it when that was refused, or brought a dead

@@ -52,7 +52,7 @@ func (s *Desk) EditDead(ctx context.Context, e record.Edit) (request int64, err 
 	e.Who, e.Note = s.db.Brief(e.Who, maxWho), s.db.Brief(e.Note, maxNote)
 	err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) (err error) {
 		if err = s.edit(ctx, tx, o, source, e); err == nil && e.Replay {
-			request, err = s.requestReplay(ctx, tx, e)
+			request, err = s.requestReplay(ctx, tx, []string{e.ID}, e.Who, e.Note)
 		}
 		return err
 	})
@@ -69,27 +69,29 @@ func (s *Desk) EditDead(ctx context.Context, e record.Edit) (request int64, err 
 // isData tells that values do not fit: classes 22, data exceptions, and 23, constraints.
 func isData(code string) bool { return len(code) == 5 && (code[:2] == "22" || code[:2] == "23") }
 
-func (s *Desk) edit(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, e record.Edit) error {
+// editText fills in how payload and headers are read and written.
+func (s *Desk) editText(o *db.Table, text string) string {
 	headers := o.HeadersType
 	if headers == "" {
 		headers = "jsonb" // of a table of dead letters whose outbox has none
 	}
-	former, edited := payloadBytes(o), `convert_from($2::bytea, 'UTF8')::`+o.PayloadType
+	edited := `convert_from($2::bytea, 'UTF8')::` + o.PayloadType
 	if o.PayloadType == "bytea" {
 		edited = `$2::bytea`
 	}
-	fill := func(text string) string {
-		return s.db.Names.SQL(strings.NewReplacer("{payload}", former, "{new}", edited, "{headers}", headers,
-			"{id}", o.IDType+o.Collate()).Replace(text))
-	}
+	return s.db.Names.SQL(strings.NewReplacer("{payload}", payloadBytes(o), "{new}", edited, "{headers}", headers,
+		"{id}", o.IDType+o.Collate()).Replace(text))
+}
+
+func (s *Desk) edit(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, e record.Edit) error {
 	var number, edits int64
 	var payload []byte
 	var wasHeaders *string
 	var closed string
-	if _, err := tx.Exec(ctx, fill(lockDeadSQL), source, e.ID); err != nil {
+	if _, err := tx.Exec(ctx, s.editText(o, lockDeadSQL), source, e.ID); err != nil {
 		return err
 	}
-	err := tx.QueryRow(ctx, fill(editableSQL), source, e.ID).Scan(&number, &payload, &wasHeaders, &closed, &edits)
+	err := tx.QueryRow(ctx, s.editText(o, editableSQL), source, e.ID).Scan(&number, &payload, &wasHeaders, &closed, &edits)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return record.ErrNoDeadLetter
@@ -101,8 +103,14 @@ func (s *Desk) edit(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, e
 		return fmt.Errorf("%w: it was edited at the same time; check it again: cdc-relay dlq show %s",
 			record.ErrCannot, e.ID)
 	}
-	if _, err = tx.Exec(ctx, fill(keepFormerSQL), source, e.ID, e.Who, nullable(e.Note), payload,
-		wasHeaders); err != nil {
+	return s.change(ctx, tx, o, source, number, e, payload, wasHeaders)
+}
+
+// change writes what a dead letter is to send, and keeps what was there before.
+func (s *Desk) change(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, number int64, e record.Edit,
+	payload []byte, headers *string) error {
+	if _, err := tx.Exec(ctx, s.editText(o, keepFormerSQL), source, e.ID, e.Who, nullable(e.Note), payload,
+		headers); err != nil {
 		return err
 	}
 	var wants *string
@@ -110,15 +118,15 @@ func (s *Desk) edit(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, e
 		text := string(e.Headers)
 		wants = &text
 	}
-	_, err = tx.Exec(ctx, fill(editSQL), number, e.Payload, wants, e.Who)
+	_, err := tx.Exec(ctx, s.editText(o, editSQL), number, e.Payload, wants, e.Who)
 	return err
 }
 
-func (s *Desk) requestReplay(ctx context.Context, tx pgx.Tx, e record.Edit) (id int64, err error) {
-	filter, err := json.Marshal(record.Filter{IDs: []string{e.ID}})
+func (s *Desk) requestReplay(ctx context.Context, tx pgx.Tx, ids []string, who, note string) (id int64, err error) {
+	filter, err := json.Marshal(record.Filter{IDs: ids})
 	if err == nil {
-		err = tx.QueryRow(ctx, s.db.Names.SQL(addRequestSQL), s.db.Config.Slot, record.RequestReplay, string(filter), e.Who,
-			e.Note).Scan(&id)
+		err = tx.QueryRow(ctx, s.db.Names.SQL(addRequestSQL), s.db.Config.Slot, record.RequestReplay, string(filter), who,
+			note).Scan(&id)
 	}
 	return id, err
 }

@@ -2,6 +2,9 @@ package record
 
 import (
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -100,6 +103,31 @@ type DeadCursor struct {
 	Set      bool // false: the beginning
 	Position outbox.Position
 	ID       int64 // of the row
+}
+
+// MarshalText makes a text of the cursor that no one else reads.
+func (c DeadCursor) MarshalText() ([]byte, error) {
+	p := c.Position
+	return fmt.Appendf(nil, "%d.%t.%d.%d.%d", p.Epoch, p.Table, p.Order, p.Index, c.ID), nil
+}
+
+// UnmarshalText reads what MarshalText made. [ErrCursor]: it is something else.
+func (c *DeadCursor) UnmarshalText(text []byte) error {
+	parts := strings.Split(string(text), ".")
+	if len(parts) != 5 {
+		return ErrCursor
+	}
+	epoch, err1 := strconv.ParseInt(parts[0], 10, 64)
+	table, err2 := strconv.ParseBool(parts[1])
+	order, err3 := strconv.ParseUint(parts[2], 10, 63)
+	index, err4 := strconv.ParseUint(parts[3], 10, 32)
+	id, err5 := strconv.ParseInt(parts[4], 10, 64)
+	if errors.Join(err1, err2, err3, err4, err5) != nil {
+		return ErrCursor
+	}
+	*c = DeadCursor{Set: true, ID: id, Position: outbox.Position{Epoch: epoch, Table: table, Order: order,
+		Index: uint32(index)}}
+	return nil
 }
 
 // Step is the result of one portion of a request.
