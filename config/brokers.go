@@ -46,7 +46,7 @@ type Redis struct {
 	TLS          CertFiles `key:"tls"`
 }
 
-// Cluster reports that Redis is one.
+// Cluster configures a Redis cluster.
 type Cluster struct {
 	Enabled bool `key:"enabled" help:"redis.url names nodes of a cluster"`
 }
@@ -104,7 +104,7 @@ var redisServers = []relation{
 	},
 }
 
-// BullMQ is the queues of BullMQ or Bull and what jobs are like; the server is that of Redis.
+// BullMQ configures queues and jobs of BullMQ or Bull. The server is configured by Redis.
 type BullMQ struct {
 	Version          int    `key:"version" help:"of the workers' library: 5 and 6 are BullMQ, also on one queue; 4 is Bull"`
 	Prefix           string `key:"prefix" help:"prefix of the queues' keys, as the workers'; in a cluster in braces: {bull}"`
@@ -124,7 +124,7 @@ type Remove struct {
 	Age     Duration `key:"age" help:"but keep those that are younger, in whole seconds; 0: any age"`
 }
 
-// What the data of a job is.
+// The values of bullmq.data.
 const (
 	BullMQEvent   = "event"
 	BullMQPayload = "payload"

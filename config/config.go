@@ -73,8 +73,8 @@ type Outbox struct {
 	Retention     Duration `key:"retention" help:"delete rows published longer ago; 0s: never, or at once with outbox.after_publish delete"`
 }
 
-// Columns names the outbox table's columns. Headers and CreatedAt may be empty: no such column. AggregateType and
-// AggregateID may be empty, too, or templates over columns; see [Columns.Of].
+// Columns names the outbox table's columns. Headers and CreatedAt are empty if there is no such column. AggregateType
+// and AggregateID may also be empty, or templates over columns; see [Columns.Of].
 type Columns struct {
 	ID            string `key:"id" help:"unique id of the event: uuid, text or integer"`
 	AggregateType string `key:"aggregate_type" help:"type of the aggregate, or a template; empty: none, and message.topic names another column"`
@@ -100,7 +100,7 @@ type Message struct {
 	Schemas   string            `key:"schemas" help:"directory of JSON Schemas, <event type>.json; misfits become dead letters; empty: none"`
 }
 
-// Kafka is the broker and how to talk to it.
+// Kafka configures the brokers, producing and logins.
 type Kafka struct {
 	Brokers           []string     `key:"brokers" help:"host:port of one or more brokers; required with sink kafka"`
 	ClientID          string       `key:"client_id" help:"client id in the broker's logs and quotas"`
@@ -167,7 +167,7 @@ type Retry struct {
 	OnDead         string     `key:"on_dead" help:"continue: the key goes on behind a dead letter; hold: it waits for a person"`
 }
 
-// DLQ is where dead letters go.
+// DLQ configures the table of dead letters, their copies and the breaker.
 type DLQ struct {
 	Table     string   `key:"table" help:"table of dead letters, schema.table; default: <postgres.schema>.<outbox table>_dlq"`
 	Topic     string   `key:"topic" help:"topic for copies of dead letters; {topic}: the event's; columns of the row in braces; empty: none"`
@@ -209,7 +209,7 @@ type WAL struct {
 	Budget ByteSize `key:"budget" help:"WAL to keep while events cannot be sent, before they are stored in cdc_relay_spool; 0: all"`
 }
 
-// Inbox says where consumers keep what they have handled, and what they hold back; the relay does without it.
+// Inbox configures where consumers have their inbox tables. The relay itself does not use them.
 type Inbox struct {
 	URL          string `key:"url" help:"database with the consumers' inbox, for console and commands; default: postgres.url"`
 	PasswordFile string `key:"password_file" help:"file with the password of inbox.url, read again at each connect"`
@@ -221,16 +221,16 @@ type HTTP struct {
 	Listen    string `key:"listen" help:"host:port of metrics, health, API and console"`
 	TokenFile string `key:"token_file" help:"file with the token for changes, and for reading by http.read"`
 	Read      string `key:"read" help:"open: this machine reads without the token; token, or empty: reading needs it, if there is one"`
-	// ShowPayloads concerns what a person may see: payloads are in the database in any case.
+	// ShowPayloads affects only the console and the API; payloads are in the database in any case.
 	ShowPayloads bool `key:"show_payloads" help:"show payload and headers of a dead letter"`
 }
 
-// Metrics says what /metrics shows besides the usual.
+// Metrics configures additional metrics.
 type Metrics struct {
 	Aliases bool `key:"aliases" help:"also show outbox_pending_total and outbox_dispatch_latency_ms"`
 }
 
-// Log is how the relay logs, to standard error.
+// Log configures logging to standard error.
 type Log struct {
 	Level  string `key:"level" help:"trace, debug, info, warn, error"`
 	Format string `key:"format" help:"json, console"`

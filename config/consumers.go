@@ -38,10 +38,10 @@ func defaultConsumer() RabbitMQConsumer {
 		Retry: []Duration{Duration(time.Minute), Duration(5 * time.Minute), Duration(15 * time.Minute)}}
 }
 
-// DeadLetterQueue is the queue of what the consumer gave up.
+// DeadLetterQueue returns the name of a consumer's dead-letter queue.
 func DeadLetterQueue(consumer string) string { return consumer + ".dlq" }
 
-// RetryQueue is the queue that messages return from after a pause.
+// RetryQueue returns the name of the queue from which messages return to the consumer after a pause.
 func RetryQueue(consumer string, pause Duration) string { return consumer + ".retry." + pause.String() }
 
 // queues are the consumer's, its own first.

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// EventTopic is the name by which dlq.topic speaks of the topic that a dead letter should have gone to.
+// EventTopic is the name in a dlq.topic template that stands for the topic of the dead letter's event.
 const EventTopic = "topic"
 
 // copyTopics allows a topic, or a template with a fixed part: otherwise copies could go where events go.

@@ -1,9 +1,8 @@
-// Package config is the configuration of cdc-relay: the keys, their defaults, where values come from, and what is
-// allowed. [Load] takes flags before environment before file before [Default], and reports every problem at once, each
-// with its key, where the value was set, the value (secrets masked) and what is allowed.
+// Package config defines the configuration of cdc-relay: keys, defaults, allowed values, and where values come from.
+// [Load] merges flags, environment, file and [Default], in this order of precedence, and reports every problem at once,
+// each with its key, source, value (secrets masked) and what is allowed.
 //
-// It is pure: it reads what it is given (the caller passes the file's bytes and the environment), it opens no
-// connection, and it does not know what the values do.
+// The package opens no connection and reads no file or environment: the caller passes both to Load.
 //
 // Tested by tables of values that are allowed and refused, key by key and in files.
 package config

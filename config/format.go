@@ -24,7 +24,7 @@ const (
 	CloudEventContentType   = "content-type"
 )
 
-// CloudEventHeaders lists the headers that only the relay sets when message.format is cloudevents.
+// CloudEventHeaders lists the headers that rows cannot set when message.format is cloudevents.
 func CloudEventHeaders() []string {
 	return []string{
 		CloudEventID, CloudEventType, CloudEventTime, CloudEventAggregateType,

@@ -51,8 +51,8 @@ func identifier() rule {
 	return r
 }
 
-// SplitTable splits schema.table into the names as Postgres shows them; without a schema it is public. A name with a
-// dot in it stands in double quotes.
+// SplitTable splits schema.table into names as Postgres shows them. The schema defaults to public. A name that contains
+// a dot must be in double quotes.
 func SplitTable(s string) (schema, name string) {
 	names, ok := tableNames(s)
 	switch {
@@ -94,13 +94,13 @@ func tableNames(s string) (names []string, ok bool) {
 	}
 }
 
-// JoinTable is a table as [SplitTable] takes it: with double quotes where a name needs them.
+// JoinTable returns schema.name in the form that [SplitTable] reads, with double quotes where a name needs them.
 func JoinTable(schema, name string) string { return QuoteName(schema) + "." + QuoteName(name) }
 
-// TableName is the outbox as [JoinTable] has it, however it was written.
+// TableName returns the outbox table in the form of [JoinTable].
 func (c *Config) TableName() string { return JoinTable(SplitTable(c.Outbox.Table)) }
 
-// QuoteName is a name as the configuration takes it: as it is, or in double quotes where it would be another one.
+// QuoteName returns a name as the configuration reads it: in double quotes if it would otherwise be another name.
 func QuoteName(name string) string {
 	if strings.ContainsAny(name, `."`) || strings.TrimSpace(name) != name {
 		return `"` + strings.ReplaceAll(name, `"`, `""`) + `"`

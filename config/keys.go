@@ -113,7 +113,7 @@ type Shown struct {
 	IsDefault bool   `json:"default"`
 }
 
-// Shown lists the available keys with their values and without secrets.
+// Shown lists the available keys with their values, secrets masked.
 func (c Config) Shown() []Shown {
 	redacted := reflect.ValueOf(c.Redacted())
 	var shown []Shown

@@ -72,7 +72,8 @@ func topicTemplate() rule {
 	})
 }
 
-// IllegalTopic says why Kafka takes no topic of that name, or we do not write to it; empty: nothing is wrong with it.
+// IllegalTopic explains why the relay cannot write to a Kafka topic of that name; it returns an empty string for a
+// legal name.
 func IllegalTopic(name string) string {
 	switch {
 	case name == "" || len(name) > maxTopic:

@@ -25,7 +25,7 @@ type Registry struct {
 	Timeout         Duration  `key:"timeout" help:"maximum time for one request"`
 }
 
-// LatestVersion is the version of a schema that is the newest when it is asked for.
+// LatestVersion selects the newest version of a schema.
 const LatestVersion = "latest"
 
 func defaultRegistry() Registry {

@@ -40,7 +40,7 @@ func (k Key) maskPair(name, text string) string {
 	return text
 }
 
-// Redacted is the configuration with its secrets masked, for printing. It is no longer usable to connect.
+// Redacted returns a copy with the secrets masked, for printing. It cannot be used to connect.
 func (c Config) Redacted() Config {
 	for _, k := range allKeys() {
 		field := reflect.ValueOf(&c).Elem().FieldByIndex(k.index)

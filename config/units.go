@@ -40,7 +40,7 @@ func ParseDuration(s string) (Duration, error) {
 	return Duration(d), nil
 }
 
-// ByteSize is a number of bytes that prints the way people write it: in the largest binary unit that divides it.
+// ByteSize is a number of bytes. It prints in the largest binary unit that divides it, such as 32MiB.
 type ByteSize int64
 
 // The binary units, and the decimal ones that are read but never printed.

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Validate reports every problem of a configuration that a program has made, as [Problems]; nil without any. It wants
-// what a relay cannot do without: postgres.url, and kafka.brokers when the sink is Kafka. It connects to nothing.
+// Validate returns every problem of the configuration as [Problems], or nil. It requires postgres.url, and
+// kafka.brokers if the sink is Kafka. It does not connect to anything.
 func (c Config) Validate() error {
 	var problems Problems
 	defaults := reflect.ValueOf(Default())

@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Kind says what a message means to the relay.
+// Kind is the meaning of a message for the relay.
 type Kind uint8
 
 // The kinds of messages. The zero Kind comes with an error only.

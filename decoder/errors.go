@@ -8,7 +8,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// MalformedError is a message that is not what the protocol allows at its place. Nothing after it can be trusted.
+// MalformedError reports a message that the protocol does not allow at its place. Nothing after it can be trusted.
 type MalformedError struct {
 	What        string
 	Offset      int        // of what is wrong, in the message
@@ -28,7 +28,7 @@ func (e *MalformedError) Error() string {
 		e.Length, e.HexFrom, e.Hex)
 }
 
-// ColumnError reports that the outbox table, as it is published, lacks a column that the configuration names.
+// ColumnError reports that the published outbox table lacks a column that the configuration names.
 type ColumnError struct {
 	Table  string   // as SQL writes it
 	Column string   // the column that is missing
@@ -36,7 +36,7 @@ type ColumnError struct {
 	Have   []string // the columns that are published
 }
 
-// Error says what is missing and how to repair it.
+// Error returns what is missing and how to fix it.
 func (e *ColumnError) Error() string {
 	column := quoteIdentifier(e.Column)
 	key := e.Key
@@ -50,7 +50,7 @@ func (e *ColumnError) Error() string {
 		e.Table, column, strings.Join(e.Have, ", "), e.Table, column, key, e.Table, column, e.Table, column)
 }
 
-// RowError is a row that the relay cannot take: well-formed, but without what makes it an event.
+// RowError reports a well-formed row that cannot be an event, such as one without an id.
 type RowError struct {
 	Table  string     // as SQL writes it
 	Column string     // the column that spoils it
@@ -59,7 +59,7 @@ type RowError struct {
 	Index  uint32     // of the row in the transaction
 }
 
-// Error names the row by its position: it has no better name.
+// Error names the row by its position.
 func (e *RowError) Error() string {
 	return fmt.Sprintf("row %v/%d of table %s: column %s %s", e.LSN, e.Index, e.Table, quoteIdentifier(e.Column), e.Why)
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 )
 
-// ErrRetyped reports that the rows that follow have a payload of another type than the rows before.
-// What those are has to be recorded, and the stream read again from what it then has confirmed.
+// ErrRetyped reports that the payload column has another type in the rows that follow. Record the rows before it, then
+// read the stream again from the confirmed position.
 var ErrRetyped = errors.New("the payload column has another type from here on; what comes before is recorded first")
 
-// Payload follows which type the payload column has in the rows of a stream. Rows stand in the WAL as the table was
-// when they were committed, and the catalog tells what it is now. One goroutine uses it.
+// Payload tracks the type of the payload column in the rows of a stream, which can differ from the one in the catalog:
+// the WAL has rows as the table was when they were committed. It is used by one goroutine.
 type Payload struct {
 	Type string // of the rows that come: jsonb, json, text or bytea
 	Used bool   // a message was made of such a row: the caller says so
@@ -19,12 +19,12 @@ type Payload struct {
 	oid     uint32 // as announced last; 0: not yet
 }
 
-// NewPayload begins with the type that the catalog has.
+// NewPayload returns a Payload that begins with the type in the catalog.
 func NewPayload(catalog string) Payload { return Payload{Type: catalog, catalog: catalog} }
 
-// Becomes takes the OID of the type that a Relation message has announced. It reports whether Type has changed, or
-// ErrRetyped. Who reads the same again, with all that came before recorded, makes no message of it and so gets past
-// that place, also in the middle of a transaction, which cannot be confirmed in part.
+// Becomes sets the type to the one with the OID that a Relation message announced. It reports whether Type has changed,
+// or [ErrRetyped] if rows of the former type were used. When the stream is read again, those rows are recorded and not
+// used, so the second attempt passes this place, also within a transaction.
 func (p *Payload) Becomes(oid uint32) (changed bool, err error) {
 	if oid == p.oid {
 		return false, nil

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Relation describes a table as a Relation message does: its columns as they are published, so without those that a
-// publication's column list leaves out, and without generated columns.
+// Relation describes a table as a Relation message does: with its published columns, so without generated ones and
+// those that the publication's column list omits.
 type Relation struct {
 	OID          uint32
 	Schema, Name string // Schema is empty for pg_catalog

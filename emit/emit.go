@@ -26,12 +26,12 @@ type Event struct {
 	Type          string
 	Payload       any               // encoded as JSON; json.RawMessage goes as it is, []byte is refused; nil: a tombstone
 	Headers       map[string]string // to Kafka's headers; traceparent is one of them
-	// Lock holds the aggregate until the commit: a transaction that emits for it, too, waits. Take it when the event says
-	// what was computed from a state that others change: without it two such transactions can commit in the other order.
+	// Lock locks the aggregate until the commit: other transactions that emit for it with Lock wait. Use it if the
+	// event depends on state that others change; without it two such transactions can commit in the other order.
 	Lock bool
 }
 
-// Exec is pgx: a pgx.Tx, and also a connection or pool where an event alone is the transaction.
+// Exec is implemented by pgx.Tx, and by connections and pools, for an event that is a transaction of its own.
 type Exec[T any] interface {
 	Exec(ctx context.Context, query string, args ...any) (T, error)
 }
@@ -48,7 +48,7 @@ func Emit[T any](ctx context.Context, tx Exec[T], e Event) (id string, err error
 	return id, nil
 }
 
-// ExecContext is database/sql: an *sql.Tx.
+// ExecContext is implemented by *sql.Tx.
 type ExecContext interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
@@ -112,7 +112,8 @@ func isBytes(payload any) bool {
 	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8
 }
 
-// NewID is a uuid of version 7: its order is nearly that of time, so an index of them is filled page by page.
+// NewID returns a UUID of version 7, whose order is nearly that of time, so that an index of them is filled page by
+// page.
 func NewID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[6:]) // it never fails
@@ -128,9 +129,9 @@ func NewID() string {
 //go:embed emit_0001.sql
 var function string
 
-// SQL creates the function emit in a schema, for an outbox with the columns that `cdc-relay init` gives it; `cdc-relay
-// init --emit` creates it for columns of other names. The role that
-// runs it owns the function and needs INSERT on the outbox; the application needs only EXECUTE.
+// SQL returns the statements that create the function emit in a schema, for an outbox with the columns that `cdc-relay
+// init` gives it. For other column names use `cdc-relay init --emit`. The role that runs them owns the function and
+// needs INSERT on the outbox; the application needs only EXECUTE.
 func SQL(schema, outbox string) string {
 	return strings.NewReplacer("{{.Schema}}", quote(schema), "{{.Outbox}}", outbox, "{{.Columns}}",
 		"id, aggregate_type, aggregate_id, event_type, payload, headers").Replace(function)
@@ -138,22 +139,21 @@ func SQL(schema, outbox string) string {
 
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// Row is the answer of QueryRow, of pgx and of database/sql.
+// Row is the result of QueryRow, of pgx or database/sql.
 type Row interface{ Scan(into ...any) error }
 
-// QueryRow is pgx: a pool. For database/sql wrap db.QueryRowContext.
+// QueryRow is implemented by pgx pools. For database/sql wrap db.QueryRowContext.
 type QueryRow[R Row] interface {
 	QueryRow(ctx context.Context, query string, args ...any) R
 }
 
-// ErrNoRow is the answer of [WaitPublished] about an event that has no row in the outbox: its id is unknown, as that of
-// a transaction that did not commit, or it was published and its row deleted.
+// ErrNoRow is returned by [WaitPublished] for an event without a row in the outbox: its transaction did not commit, or
+// the event was published and its row deleted.
 var ErrNoRow = errors.New("unknown, or published and deleted")
 
-// WaitPublished waits until the relay has recorded the event as published, and returns its status: published, or failed
-// for a dead letter. view is the outbox's status view, such as public.outbox_events_status; call it after the commit,
-// where the commit is seen. It needs rows that stay: with after_publish: delete, or once a row is cleaned up, nothing
-// tells an event that was published from one that never was, and the error is [ErrNoRow]. Its end is the context's.
+// WaitPublished waits until the relay has recorded the event, or the context ends, and returns its status: published,
+// or failed for a dead letter. view is the outbox's status view, such as public.outbox_events_status. Call it after the
+// commit, on a connection that sees the commit. If rows are deleted after publishing it returns [ErrNoRow].
 func WaitPublished[R Row](ctx context.Context, db QueryRow[R], view, id string) (status string, err error) {
 	// The parameter takes the type of the outbox's id: so its index is used, and a uuid may be written in capitals.
 	query := "SELECT coalesce((SELECT status FROM " + view + " WHERE id = $1), '')"

@@ -36,32 +36,32 @@ const (
 	sessionTimeout        = 45 * time.Second
 )
 
-// Start says where a consumer begins with a partition that the database does not know.
+// Start selects where a consumer begins in a partition for which the database has no offset.
 type Start uint8
 
 const (
-	// Earliest reads everything that the topic holds.
+	// Earliest begins with the oldest record of the topic.
 	Earliest Start = iota
-	// Committed trusts the group's offset in Kafka: for a consumer that takes over the group of another program, whose
-	// effects the inbox does not know. After the first start it says nothing any more.
+	// Committed begins at the group's offset in Kafka, for a consumer that takes over the group of another program. It
+	// has no effect after the first start.
 	Committed
 )
 
-// OnDead says what becomes of an event's followers when it has failed permanently.
+// OnDead selects what happens to later events of a key when one has failed permanently.
 type OnDead uint8
 
 const (
-	// Continue makes it a dead letter and goes on with its key.
+	// Continue makes the event a dead letter and continues with its key.
 	Continue OnDead = iota
-	// Hold leaves it parked, and its followers behind it, until a person replays or discards it.
+	// Hold leaves the event parked, with later ones behind it, until a person replays or discards it.
 	Hold
 )
 
-// Unknown says what becomes of events of types without a handler.
+// Unknown selects what happens to events of types without a handler.
 type Unknown uint8
 
 const (
-	// Ignore counts them and goes on.
+	// Ignore counts them and continues.
 	Ignore Unknown = iota
 	// Dead makes them dead letters.
 	Dead
@@ -78,8 +78,8 @@ type Retry struct {
 	OnDead         OnDead          // default Continue
 }
 
-// Config is a consumer's. Name must be set, and Brokers and Topics, or Source; the zero value of the rest is its
-// default.
+// Config configures a consumer. Name is required, and either Brokers and Topics, or Source. Zero values of other fields
+// mean their defaults.
 type Config struct {
 	Name    string // of the consumer: its group in Kafka, and its rows in the inbox
 	Group   string // of Kafka, when it is to be another one than Name
@@ -117,9 +117,9 @@ type Config struct {
 	Tracer   trace.TracerProvider                  // default: OpenTelemetry's global one
 }
 
-// FromEnvironment sets what the process's environment says: CONSUMER_MAX_CONCURRENCY, CONSUMER_MAX_RETRIES,
+// FromEnvironment returns c with values from the environment: CONSUMER_MAX_CONCURRENCY, CONSUMER_MAX_RETRIES,
 // CONSUMER_RETRY_BASE_DELAY_MS, CONSUMER_RETRY_MAX_DELAY_MS and CONSUMER_RETRY_SCHEDULE, such as 1m,5m,15m. The former
-// names CONSUMER_BASE_DELAY_MS and CONSUMER_MAX_DELAY_MS work, too.
+// names CONSUMER_BASE_DELAY_MS and CONSUMER_MAX_DELAY_MS also work.
 func (c Config) FromEnvironment() (Config, error) { return c.from(os.LookupEnv) }
 
 func (c Config) from(lookup func(string) (string, bool)) (Config, error) {

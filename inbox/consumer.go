@@ -1,5 +1,6 @@
-// Package inbox runs handlers for the events of topics in the user's own Postgres transaction: each event's effect
-// once, those of a key in order, through crashes, rebalances, failing events and databases that are set back.
+// Package inbox runs event handlers in Postgres transactions of the application: the effect of each event commits
+// exactly once, and effects of a key commit in order, through crashes, rebalances, failing events and restored
+// databases.
 //
 //	c, err := inbox.New(pool, inbox.Config{Name: "billing", Brokers: brokers, Topics: []string{"outbox.event.order"}})
 //	inbox.On(c, "OrderPlaced", func(ctx context.Context, tx pgx.Tx, e inbox.Event[OrderPlaced]) error {
@@ -8,12 +9,12 @@
 //	})
 //	err = c.Run(ctx)
 //
-// A handler's transaction also has the event's row in the table inbox_event, and that row is the fence: no lease, no
-// generation is checked. What fails is tried again, then parked in the database with what follows of its key, then
-// made a dead letter; other keys and the offsets go on. docs/inbox.md has the rules and what they rest on.
+// A handler's transaction also inserts the event's row into the table inbox_event, and that row is the fence: no lease
+// or generation is checked. An event that fails is retried, then parked in the database together with later events of
+// its key, then becomes a dead letter; other keys and offsets continue. See docs/inbox.md.
 //
-// It does not promise effects outside the database (write them into an outbox there), nor an order across partitions
-// that were added, nor to know ids that are older than Config.Keep.
+// Not covered are effects outside the database (write them into an outbox there), order across added partitions, and
+// ids older than Config.Keep.
 //
 // Tested in the module test/inbox, on a real Postgres, a real Kafka and processes that are killed.
 package inbox
@@ -32,8 +33,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/internal/ledger"
 )
 
-// Consumer is one member of a group of processes that share the work. Make it with [New], register handlers, Run it
-// once.
+// Consumer is one member of a group of processes that share the work. Create it with [New], register handlers, and call
+// Run once.
 type Consumer struct {
 	pool       *pgxpool.Pool
 	config     Config
@@ -58,8 +59,8 @@ type Consumer struct {
 
 var errNilPool = errors.New("inbox: the pool is nil: make one with pgxpool.New")
 
-// New checks the configuration. The pool is the user's: handlers' transactions come from it, so it needs a connection
-// for each worker and two beside them.
+// New returns a consumer, or an error for an invalid configuration. Handlers' transactions use the pool, so it needs a
+// connection for each worker and two more.
 func New(pool *pgxpool.Pool, config Config) (*Consumer, error) {
 	if pool == nil {
 		return nil, errNilPool
@@ -77,9 +78,9 @@ const (
 	lastPause  = 10 * time.Second
 )
 
-// Run consumes until the context ends, and returns nil then: what runs may finish within Grace, offsets are noted, the
-// group is left. It returns an error for what waiting does not help: a wrong configuration, missing rights. While the
-// database or the brokers are away, or another transaction is in the way, it tries again.
+// Run consumes until the context ends. It then lets running handlers finish within Grace, stores offsets, leaves the
+// group and returns nil. It returns an error only if waiting does not help, such as missing rights; outages of the
+// database or the brokers are retried.
 func (c *Consumer) Run(ctx context.Context) error {
 	if c.ran.Swap(true) {
 		return errors.New("inbox: Run was called before")
@@ -173,8 +174,8 @@ func (c *Consumer) once(ctx context.Context) error {
 	return s.run(ctx)
 }
 
-// Migrate creates the inbox's tables in a schema, or brings them up to date: for programs that may not do so when they
-// start. A program that only consumes needs the grants of docs/inbox.md.
+// Migrate creates or updates the inbox's tables in a schema, for consumers whose role may not do so at start. A
+// consumer then needs only the grants in docs/inbox.md.
 func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	if pool == nil {
 		return errNilPool
@@ -183,8 +184,8 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	return ledger.Migrate(ctx, pool, schema)
 }
 
-// WaitHandled waits until the consumer has decided an event, and returns how: done, dead or discarded. It is for a page
-// that must show what was just written. Its end is the context's.
+// WaitHandled waits until the consumer has decided an event, or the context ends, and returns the outcome: done, dead
+// or discarded. It is for a page that must show what was just written.
 func WaitHandled(ctx context.Context, pool *pgxpool.Pool, schema, consumer, id string) (string, error) {
 	switch {
 	case pool == nil:
@@ -211,13 +212,13 @@ func WaitHandled(ctx context.Context, pool *pgxpool.Pool, schema, consumer, id s
 	}
 }
 
-// Replay tries a dead letter again, or a parked event and those before it at once. It reports whether there was one. by
-// and note are kept.
+// Replay retries a dead letter, or at once a parked event and those before it. It reports whether there was one. by and
+// note are stored.
 func (c *Consumer) Replay(ctx context.Context, id, by, note string) (bool, error) {
 	return ledger.Decide(ctx, c.pool, c.config.Schema, "inbox_replay", c.config.Name, id, by, note)
 }
 
-// Discard gives a dead letter or a parked event up permanently. It reports whether there was one.
+// Discard closes a dead letter or a parked event permanently. It reports whether there was one.
 func (c *Consumer) Discard(ctx context.Context, id, by, note string) (bool, error) {
 	return ledger.Decide(ctx, c.pool, c.config.Schema, "inbox_discard", c.config.Name, id, by, note)
 }

@@ -16,8 +16,8 @@ type permanentError struct{ error }
 
 func (e permanentError) Unwrap() error { return e.error }
 
-// Permanent marks an error that trying again does not help: the event becomes a dead letter at once. Permanent(nil) is
-// nil, as are Outage(nil) and RetryAfter(d, nil).
+// Permanent marks err as one that a retry cannot cure: the event becomes a dead letter at once. Permanent(nil),
+// Outage(nil) and RetryAfter(d, nil) are nil.
 func Permanent(err error) error {
 	if err == nil {
 		return nil
@@ -29,7 +29,7 @@ type outageError struct{ error }
 
 func (e outageError) Unwrap() error { return e.error }
 
-// Outage marks the error of something that handlers need and that is away. It counts as no attempt of the event's.
+// Outage marks err as the outage of something that the handler needs. The event is retried without counting an attempt.
 func Outage(err error) error {
 	if err == nil {
 		return nil
@@ -44,7 +44,7 @@ type retryAfterError struct {
 
 func (e retryAfterError) Unwrap() error { return e.error }
 
-// RetryAfter marks an error with the time after which the event is worth trying again. It counts as an attempt.
+// RetryAfter marks err with the time to wait before the next attempt. It counts as an attempt.
 func RetryAfter(wait time.Duration, err error) error {
 	if err == nil {
 		return nil

@@ -17,7 +17,7 @@ type Header struct {
 	Value []byte
 }
 
-// Message is an event as it came, before its payload is decoded.
+// Message is an event before its payload is decoded.
 type Message struct {
 	ID            string // the same in every message of an event
 	Source        string // in which ids that are no uuids are unique
@@ -37,13 +37,13 @@ type Message struct {
 	Payload   []byte // nil: a tombstone
 }
 
-// Event is a message with its payload decoded. Of a tombstone the payload is the zero value.
+// Event is a message with its decoded payload, the zero value for a tombstone.
 type Event[T any] struct {
 	*Message
 	Payload T
 }
 
-// Header is the value of the last header with the name.
+// Header returns the value of the last header with the name.
 func (m *Message) Header(name string) (value []byte, there bool) {
 	for _, h := range m.Headers {
 		if h.Key == name {

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Handler has the effect of one event, in tx. It must not end tx: with nil the effect is committed together with the
-// event's id, with an error neither is. It may be called again after it has returned nil: when the commit failed.
+// Handler applies the effect of one event in tx, which it must not end. If it returns nil the effect is committed
+// together with the event's id, else neither is. It may be called again after it returned nil, if the commit failed.
 type Handler func(ctx context.Context, tx pgx.Tx, m *Message) error
 
 // batchHandler has the effects of several events of one type.
@@ -25,8 +25,8 @@ type registered struct {
 	solitary atomic.Bool // it changes settings: its events are alone in their transactions
 }
 
-// On registers the handler of a type of events. The payload is decoded into a T; with []byte or json.RawMessage it is
-// handed over as it came. Register before Run.
+// On registers the handler of an event type. The payload is decoded into a T; []byte and json.RawMessage get the raw
+// payload. Call On before Run.
 func On[T any](c *Consumer, eventType string, handle func(context.Context, pgx.Tx, Event[T]) error) {
 	c.register(eventType, handle == nil, &registered{one: func(ctx context.Context, tx pgx.Tx, m *Message) error {
 		e, err := decode[T](c, m)
@@ -37,8 +37,8 @@ func On[T any](c *Consumer, eventType string, handle func(context.Context, pgx.T
 	}})
 }
 
-// OnBatch registers a handler that takes several events of a type at once: all that wait, of many keys, each key's in
-// order. An error rolls all back, and then they come one at a time.
+// OnBatch registers a handler for all waiting events of a type at once, of many keys, in order within each key. If it
+// returns an error the batch is rolled back and its events are handled one at a time.
 func OnBatch[T any](c *Consumer, eventType string, handle func(context.Context, pgx.Tx, []Event[T]) error) {
 	c.batches = true
 	c.register(eventType, handle == nil, &registered{many: func(ctx context.Context, tx pgx.Tx, ms []*Message) error {
@@ -71,10 +71,10 @@ func (c *Consumer) register(eventType string, none bool, r *registered) {
 	c.handlers[eventType] = r
 }
 
-// Use wraps the handlers: a schema check, a circuit breaker. What was added first is outermost. Around a handler of
-// OnBatch each event has its wrappers, one event's inside another's. One that returns nil without a call of next has
-// handled its event, and the batch goes on without it. The error of a batch of several cannot be turned into nil: they
-// come one at a time then.
+// Use wraps all handlers, for example with a schema check or a circuit breaker. The first added is outermost. Around a
+// handler of OnBatch each event has its own wrappers, nested in each other. A wrapper that returns nil without calling
+// next has handled its event, and the batch continues without it. It cannot turn the error of a batch of several events
+// into nil: these are then handled one at a time.
 func (c *Consumer) Use(middleware func(Handler) Handler) {
 	switch {
 	case c.ran.Load():

@@ -11,9 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/internal/lanes"
 )
 
-// Limit bounds how many of the workers have events of a type at once, in this process: with fewer than Workers, slow
-// handlers leave the rest to the events of other types. Events of a limited type are in transactions of their own. Call
-// it before Run.
+// Limit bounds how many workers of this process handle events of a type at the same time, so that slow handlers leave
+// workers to other types. Events of a limited type have transactions of their own. Call it before Run.
 func (c *Consumer) Limit(eventType string, n int) {
 	switch {
 	case c.ran.Load():

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/internal/lanes"
 )
 
-// LossMetrics is for a [Metrics] that also counts records that the topic lost before they were read.
+// LossMetrics is a [Metrics] that also counts records that the topic lost before they were read.
 type LossMetrics interface {
 	// RecordsLost adds n records of a partition, 0 when it is assigned.
 	RecordsLost(topic string, partition int32, n int64)

@@ -88,9 +88,9 @@ func (k *kafka) answered(key int16, sent time.Time) {
 
 type sessionKey struct{}
 
-// Fresh reports whether this process can still be taken for the owner of the event that the context's handler has: the
-// group's coordinator has answered a heartbeat that was sent within half of the session's time. It is for effects
-// outside the database, which the event's row does not fence.
+// Fresh reports whether this process most likely still owns the handler's event: the group's coordinator answered a
+// heartbeat that was sent within half of the session timeout. Use it before effects outside the database, which the
+// event's row does not fence.
 func Fresh(ctx context.Context) bool {
 	s, _ := ctx.Value(sessionKey{}).(*session)
 	if s == nil || ctx.Err() != nil {

@@ -6,14 +6,14 @@ import (
 	"regexp"
 )
 
-// Pattern says what errors with some text mean.
+// Pattern classifies errors by their text.
 type Pattern struct {
 	Text *regexp.Regexp
 	As   func(error) error // [Permanent], [Outage], or a function that calls [RetryAfter]; nil: an attempt
 }
 
-// ByMessage makes a Config.Classify of patterns: the first that matches an error's text decides. Text that matches none
-// is left as it is.
+// ByMessage returns a Config.Classify function: the first pattern that matches an error's text decides. Other errors
+// are left as they are.
 //
 //	Classify: inbox.ByMessage(
 //		inbox.Pattern{regexp.MustCompile(`no such customer`), inbox.Permanent},

@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/internal/source"
 )
 
-// Source is a broker that is not Kafka, with the topics to read: see the packages nats, redis and rabbitmq beside this
-// one. Each of its topics is one partition, number 0, which one process reads at a time.
+// Source is a broker other than Kafka, with the topics to read: see packages nats, redis and rabbitmq. Each topic is
+// one partition, number 0, which one process reads at a time.
 type Source = source.Source
 
 const (

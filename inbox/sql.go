@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/internal/sqltx"
 )
 
-// OnSQL is [On] for handlers on database/sql. The *sql.Tx is lent: it is the event's transaction, and ends with it, so
-// Commit and Rollback are refused, and cost an attempt. Arguments may be whatever pgx takes.
+// OnSQL is [On] for handlers on database/sql. The *sql.Tx is the event's transaction: Commit and Rollback are refused
+// and cost an attempt. Arguments may have any type that pgx accepts.
 func OnSQL[T any](c *Consumer, eventType string, handle func(context.Context, *sql.Tx, Event[T]) error) {
 	if handle == nil {
 		On[T](c, eventType, nil)
@@ -21,7 +21,7 @@ func OnSQL[T any](c *Consumer, eventType string, handle func(context.Context, *s
 	})
 }
 
-// OnBatchSQL is [OnBatch] in the same way.
+// OnBatchSQL is [OnBatch] for handlers on database/sql; see [OnSQL].
 func OnBatchSQL[T any](c *Consumer, eventType string, handle func(context.Context, *sql.Tx, []Event[T]) error) {
 	if handle == nil {
 		OnBatch[T](c, eventType, nil)

@@ -12,7 +12,7 @@ import (
 // unknownType is the label of all types that no handler has: their number has no bound.
 const unknownType = "unknown"
 
-// Metrics is told what happens. Package prom has one; its methods are called from any goroutine, after the commit.
+// Metrics observes a consumer; package prom implements it. Methods are called from any goroutine, after the commit.
 type Metrics interface {
 	Processed(status, eventType string)
 	Took(eventType string, d time.Duration) // a handler that was committed
@@ -30,7 +30,7 @@ func (c *Consumer) metric(tell func(Metrics)) {
 	}
 }
 
-// Partition is how one that this process has stands.
+// Partition is the status of a partition that this process owns.
 type Partition struct {
 	Topic     string `json:"topic"`
 	Partition int32  `json:"partition"`
@@ -40,7 +40,7 @@ type Partition struct {
 	Waiting   int    `json:"waiting"`     // events in memory
 }
 
-// Status is how a consumer stands: this process's share of the work, and of the database what all processes have.
+// Status is the status of a consumer: this process's share of the work, and counts of the database for all processes.
 type Status struct {
 	Consumer        string        `json:"consumer"`
 	Partitions      []Partition   `json:"partitions"`
@@ -61,7 +61,7 @@ type Status struct {
 	Trouble         string        `json:"trouble,omitempty"`
 }
 
-// Status is taken now. It asks no one.
+// Status returns the current status without asking the database or the brokers.
 func (c *Consumer) Status() Status {
 	st := Status{Consumer: c.config.Name, Workers: c.config.Workers, Partitions: []Partition{}}
 	c.mu.Lock()
@@ -110,8 +110,8 @@ func (s *session) fill(st *Status, now time.Time) {
 	}
 }
 
-// Live returns why the process is better started again: a handler that does not come back, twice over its time.
-// Heartbeats go on beside it, so no one else would notice.
+// Live returns an error if the process should be restarted: a handler has run for more than twice HandlerTimeout.
+// Heartbeats continue then, so the group does not notice.
 func (c *Consumer) Live() error {
 	s := c.session.Load()
 	if s == nil {
@@ -128,7 +128,8 @@ func (c *Consumer) Live() error {
 	return nil
 }
 
-// Ready returns why events are not handled now: no session with the database or the group, or the breaker is open.
+// Ready returns an error that explains why no events are handled now, such as no session with the database or the
+// group, or an open breaker.
 func (c *Consumer) Ready() error {
 	st, s := c.Status(), c.session.Load()
 	switch {
@@ -152,8 +153,7 @@ func (s *session) sessionTime() time.Duration {
 	return s.timeout
 }
 
-// NotFoundMetrics is for a [Metrics] that counts events without a handler by their type. HandlerNotFound is not called
-// then.
+// NotFoundMetrics is a [Metrics] that counts events without a handler by type, instead of HandlerNotFound.
 type NotFoundMetrics interface {
 	HandlerNotFoundFor(eventType string)
 }

@@ -1,5 +1,5 @@
-// Package offsets turns completions that come out of order into the one LSN that may be confirmed to Postgres. It is
-// pure: no I/O, no clock, no goroutine of its own. It knows neither events nor where they go.
+// Package offsets turns completions in any order into the one LSN that may be confirmed to Postgres. It does no I/O and
+// has no clock and no goroutine.
 package offsets
 
 import (
@@ -10,11 +10,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Ledger keeps, in the order of the stream, what stands between the confirmed LSN and the LSN received last. A
-// session of the replication connection has its own ledger: after a reconnect the stream begins again, in a new one.
+// Ledger holds, in stream order, the transactions between the confirmed LSN and the LSN received last. Each replication
+// session has its own ledger: after a reconnect the stream begins again, in a new one.
 //
-// One goroutine feeds it from the stream (Begin, Add, Commit, Keepalive); any others complete (Done) and ask.
-// Misuse panics: a ledger with wrong input could confirm an unsafe position, and that is loss.
+// One goroutine feeds it from the stream (Begin, Add, Commit, Keepalive); any goroutine may call the other methods.
+// Misuse panics: a ledger with wrong input could confirm an unsafe position and lose events.
 //
 // Invariants:
 //   - L1 Confirmed never passes a transaction that is open or has a pending event.
@@ -35,8 +35,8 @@ type Ledger struct {
 	pending int        // sum over the entries
 }
 
-// Txn is one entry: a transaction of the stream that holds Confirmed back. Its fields belong to the ledger and are
-// guarded by its mutex; others only hand it to Done.
+// Txn is a transaction of the stream that holds Confirmed back. Its fields are guarded by the ledger's mutex; callers
+// only pass it to Done.
 type Txn struct {
 	ledger     *Ledger
 	end        outbox.LSN // what may be confirmed when this entry and all before it are settled; 0 while it is open
@@ -107,8 +107,7 @@ func (l *Ledger) Keepalive(walEnd outbox.LSN) {
 	l.reach(l.tail, walEnd)
 }
 
-// Done records that one event of t is terminal. As often as Add returned t, and no more: the ledger panics at the first
-// Done that t has no pending event for.
+// Done records that one event of t is terminal. It panics if t has no pending event.
 func (l *Ledger) Done(t *Txn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,7 +127,7 @@ func (l *Ledger) Done(t *Txn) {
 // Confirmed is the LSN up to which every event is terminal: what may be confirmed to Postgres. It takes no lock.
 func (l *Ledger) Confirmed() outbox.LSN { return outbox.LSN(l.confirmed.Load()) }
 
-// Pending is the number of events that were added and are not done.
+// Pending returns the number of events that were added and are not done.
 func (l *Ledger) Pending() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -146,7 +145,7 @@ func (l *Ledger) Oldest() (commitTime int64, ok bool) {
 	return l.head.commitTime, true
 }
 
-// Len is the number of entries.
+// Len returns the number of entries.
 func (l *Ledger) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

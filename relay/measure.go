@@ -19,11 +19,10 @@ import (
 // This file connects the relay and its meter: what the meter asks, and what others ask it by way of the relay. Any
 // goroutine may call what is here.
 
-// Counts are totals since the start of the process: events received, published, settled and dead, and the latencies.
-// The difference of two covers the time in between.
+// Counts holds totals since the start of the process: events received, published, settled and dead, and latencies.
 type Counts = meter.Counts
 
-// Rates are events per second, over so many seconds.
+// Rates are events per second, averaged over a number of seconds.
 type Rates = meter.Rates
 
 // Walsender is the progress of the server's side of the stream.
@@ -100,10 +99,10 @@ func (m measured) Session() (meter.Session, bool) {
 // Registry returns the registry of the relay's metrics.
 func (r *Relay) Registry() *prometheus.Registry { return r.meter.Registry() }
 
-// Counts cost a few microseconds, whatever has happened.
+// Counts returns the current totals. It takes a few microseconds.
 func (r *Relay) Counts() Counts { return r.meter.Counts() }
 
-// Topics are the events that the broker has acknowledged, by topic.
+// Topics returns the number of acknowledged events by topic.
 func (r *Relay) Topics() map[string]uint64 { return r.meter.Outcomes.Topics() }
 
 // Window returns the bounds of the events in memory; see limits.in_flight_events and limits.in_flight_bytes.
@@ -111,10 +110,10 @@ func (r *Relay) Window() (events, bytes int) {
 	return r.c.Limits.InFlightEvents, int(r.c.Limits.InFlightBytes)
 }
 
-// Settings is the configuration without its secrets.
+// Settings returns the configuration without its secrets.
 func (r *Relay) Settings() []config.Shown { return r.c.Shown() }
 
-// Parked is about how many events are parked.
+// Parked returns the approximate number of parked events.
 func (r *Relay) Parked() int64 {
 	if t := r.term.Load(); t != nil {
 		return t.settler.Parked()
@@ -122,11 +121,11 @@ func (r *Relay) Parked() int64 {
 	return 0
 }
 
-// OpenDead returns the number of dead letters not yet replayed or discarded, as counted last.
+// OpenDead returns the number of dead letters not yet replayed or discarded, as last counted.
 func (r *Relay) OpenDead() int64 { return r.meter.Database.OpenDead.Value() }
 
-// InFlight tells of those of the events that this relay has read and not recorded yet. Look here before the tables:
-// what settles in between is found there.
+// InFlight returns those of the events that this relay has read and not recorded yet. Call it before reading the
+// tables, which then have events that settle in between.
 func (r *Relay) InFlight(ids []string) map[string]store.FoundInTransit {
 	found := map[string]store.FoundInTransit{}
 	t := r.term.Load()
@@ -172,5 +171,5 @@ func (r *Relay) dismissed() {
 // SlotLook is the replication slot as it was seen last.
 type SlotLook = meter.SlotLook
 
-// Slot is the slot as this process saw it last; nil if it has not looked, or not lately.
+// Slot returns the slot as this process last read it; nil if it has not done so recently.
 func (r *Relay) Slot() *SlotLook { return r.meter.Database.SlotLook(r.c.Postgres.Slot) }

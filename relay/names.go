@@ -20,11 +20,11 @@ const (
 	RoleStopping = health.Stopping
 )
 
-// Note is something that an operator may want to look back at. Names in JSON are stable.
+// Note is an entry of the relay's recent history, such as a change of role. Names in JSON are stable.
 type Note = health.Note
 
-// Halt is a state in which going on could lose or reorder events: the relay stops confirming and says why, what is at
-// risk and what to do. It probes again by itself: most halts end when the cause is repaired.
+// Halt is the state in which continuing could lose or reorder events: the relay stops confirming and reports the
+// reason, the risk and the remedy. It checks again by itself, so most halts end when the cause is fixed.
 type Halt = halt.Error
 
 // The codes of halts; docs/runbooks has a page for each.

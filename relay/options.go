@@ -39,8 +39,8 @@ type options struct {
 // Option changes a default of [New].
 type Option func(*options)
 
-// WithLogger logs to l; by default the relay logs to standard error, as the section log of the configuration says. The
-// relay waits for l, and events with it: give it a writer that never blocks, such as a [logqueue.Writer].
+// WithLogger logs to l. By default the relay logs to standard error, as the section log of the configuration sets. The
+// relay waits for l, so its writer must not block; see [logqueue.Writer].
 func WithLogger(l zerolog.Logger) Option { return func(o *options) { o.log, o.lines = &l, nil } }
 
 // WithLoggerTo logs to l, which writes to lines. The relay counts the lines that were dropped, and flushes the rest
@@ -49,7 +49,7 @@ func WithLoggerTo(l zerolog.Logger, lines *logqueue.Writer) Option {
 	return func(o *options) { o.log, o.lines = &l, lines }
 }
 
-// WithSlog logs to l, which decides about the level. The relay never waits for l.
+// WithSlog logs to l, which filters by level. The relay never waits for l.
 func WithSlog(l *slog.Logger) Option { return WithLoggerTo(logqueue.ToSlog(l)) }
 
 // WithRegisterer registers the relay's metrics with r, too, until Run has ended; [Relay.Registry] has them in any
@@ -62,14 +62,14 @@ type Registry = message.Registry
 // WithRegistry encodes payloads through r, which Run closes. The formats avro, protobuf and json_schema need it.
 func WithRegistry(r Registry) Option { return func(o *options) { o.registry = r } }
 
-// WithTracer tells t of each attempt to publish an event.
+// WithTracer calls t for each attempt to publish an event.
 func WithTracer(t Tracer) Option { return func(o *options) { o.tracer = t } }
 
-// WithDegradations adds what the program finds wrong, under the reason configuration, to what the relay does itself.
+// WithDegradations adds problems that the program finds, with the reason DegradedConfiguration, to those of the relay.
 func WithDegradations(f func() []Degradation) Option { return func(o *options) { o.concerns = f } }
 
-// WithStandbys counts in n those relays of the process that stand by: the more they are, the less often each of them
-// looks whether its slot is free. By default each looks as if it were alone.
+// WithStandbys counts in n the standbys of a process with several relays: the more there are, the less often each of
+// them checks whether its slot is free.
 func WithStandbys(n *atomic.Int64) Option { return func(o *options) { o.standbys = n } }
 
 // WithVersion sets the version that Status and metrics show.
@@ -78,12 +78,12 @@ func WithVersion(v string) Option { return func(o *options) { o.version = v } }
 // WithPostgres connects through p; by default the relay connects to the servers that the configuration names.
 func WithPostgres(p Postgres) Option { return func(o *options) { o.postgres = p } }
 
-// WithSchemas holds payloads to s, for who has compiled it; by default, and for nil, New compiles message.schemas.
+// WithSchemas validates payloads by s. By default, and for nil, New compiles message.schemas.
 func WithSchemas(s *schemas.Set) Option { return func(o *options) { o.schemas = s } }
 
-// New makes a relay that publishes through driver and has connected to nothing yet. Run closes the driver. New returns
-// [config.Problems] for an invalid configuration; of the brokers' sections it looks at none, since the driver has read
-// them. Metrics are registered when it returns.
+// New returns a relay that publishes through driver, which Run closes. It does not connect yet. It returns
+// [config.Problems] for an invalid configuration, but does not check the sections of brokers, which the driver has
+// read. Metrics are registered when it returns.
 func New(cfg config.Config, driver sink.Driver, opts ...Option) (*Relay, error) {
 	o := options{config: cfg, driver: driver}
 	for _, option := range opts {
@@ -105,7 +105,7 @@ func New(cfg config.Config, driver sink.Driver, opts ...Option) (*Relay, error) 
 	return r, nil
 }
 
-// Close releases what New made, for a relay that is never run; Run does this itself.
+// Close releases the resources of a relay that is never run. Run does this itself.
 func (r *Relay) Close() error {
 	r.meter.Leave()
 	r.closeRegistry()

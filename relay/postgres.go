@@ -18,7 +18,7 @@ import (
 
 // This file says what a relay asks of its database, and how the real one answers. Nothing here keeps state.
 
-// Postgres connects a relay to its database: by default the servers that the configuration names. Tests and the
+// Postgres connects a relay to its database. The default connects to the servers of the configuration; tests and the
 // simulator have others.
 type Postgres interface {
 	// OpenTables opens the SQL side; the first call of a method connects.
@@ -30,7 +30,7 @@ type Postgres interface {
 	bootstrap.Server
 }
 
-// Stream is a replication connection with a stream started: a [replication.Session], which says what methods promise.
+// Stream is a replication connection with a started stream. [replication.Session] documents its methods.
 type Stream interface {
 	Granted() replication.Grant
 	Batches() <-chan *replication.Batch
@@ -39,7 +39,7 @@ type Stream interface {
 	Close()
 }
 
-// Tables is the SQL side of a relay: a [store.Store], which documents its methods.
+// Tables is the SQL side of a relay. [store.Store] documents its methods.
 type Tables interface {
 	Close()
 

@@ -1,5 +1,5 @@
-// Package relay publishes the rows of an outbox table to a broker. A Go program makes a relay of a configuration and
-// the driver of its broker, runs it until its context ends, and may ask it for its [Status] at any time:
+// Package relay publishes the rows of an outbox table to a broker. A Go program creates a relay from a configuration
+// and a driver for its broker, and runs it until its context ends. [Relay.Status] may be called at any time:
 //
 //	r, err := relay.New(cfg, driver)
 //	if err != nil {
@@ -7,8 +7,8 @@
 //	}
 //	return r.Run(ctx)
 //
-// Package install makes what a database lacks before the first run. For those who change this package, it composes the
-// path of an event from the WAL to the broker and back to Postgres:
+// Package install creates the database objects before the first run. For those who change this package, the path of an
+// event from the WAL to the broker and back to Postgres:
 //
 //	         replication.Session         dispatcher (1 goroutine)         sink: lanes per partition, workers per broker
 //	Postgres ──► WAL bytes ──batches──► decode → ledger.add → route ───► submit → batch → Kafka
@@ -75,7 +75,7 @@ import (
 //	settle.Registry.mu → the mutex of an offsets.Ledger
 //	the mutexes of meter's latencies → a mutex of settle or of the sink's engine
 
-// Relay relays one outbox through one slot. Make it with New, then call Run once.
+// Relay publishes one outbox through one slot. Create it with [New], then call Run once.
 type Relay struct {
 	// Made by New, never changed.
 	c       config.Config
@@ -143,9 +143,9 @@ func assemble(o options) *Relay {
 	return r
 }
 
-// Run relays until the context ends, then stops in order: no more reading, what is in flight is drained and recorded
-// within the grace, the position is confirmed, the connections close. It returns nil after a stop, a *Halt when on_halt
-// is exit, ErrGraceOver when a stop took longer than the grace, or an error when it could not even begin.
+// Run relays until the context ends, then stops in order: it stops reading, sends and records in-flight events within
+// the grace period, confirms the position and closes the connections. It returns nil after a stop, a *Halt if on_halt
+// is exit, [ErrGraceOver] if the stop took longer than the grace period, or an error if it could not start.
 func (r *Relay) Run(ctx context.Context) (err error) {
 	defer r.flushLog()
 	defer r.meter.Leave()

@@ -209,22 +209,22 @@ func (s *session) caughtUp(ctx context.Context, rows int) error {
 	return nil
 }
 
-// ReconcileReport is the result of a look at the whole table.
+// ReconcileReport is the result of Reconcile.
 type ReconcileReport = reconcile.Report
 
-// DryReport is the result of a look from outside.
+// DryReport is the result of AuditDry.
 type DryReport = reconcile.DryReport
 
-// AuditDry looks at the whole table, as the reconciler does, and publishes nothing. While a relay streams it proves
-// what was missed: it waits, at most for the patience given, until the slot has confirmed the end of WAL after the
-// look, and looks again. It writes nothing but one message into the WAL, so that there is something to be confirmed.
-// Without a relay it can only count: what is not recorded may be still to come.
+// AuditDry checks the whole table as the reconciler does, and publishes nothing. While a relay streams it proves which
+// rows were missed: it reads the table, waits at most patience until the slot has confirmed the end of the WAL, and
+// reads again. It writes one message into the WAL, so that there is something to confirm. Without a relay it can only
+// count rows that are not recorded, which may still be to come.
 func AuditDry(ctx context.Context, tables Tables, patience time.Duration) (DryReport, error) {
 	return reconcile.DryRun(ctx, tables, patience)
 }
 
-// Reconcile looks at the whole table at once and publishes what the stream has missed. It waits until this relay
-// streams, and until everything that was committed before the look is recorded.
+// Reconcile checks the whole table and publishes rows that the stream missed. It waits until this relay streams, and
+// until everything that was committed before the check is recorded.
 func (r *Relay) Reconcile(ctx context.Context) (ReconcileReport, error) {
 	report, err := r.reconciler.Order(ctx)
 	if ctx.Err() == nil {

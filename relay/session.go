@@ -251,7 +251,7 @@ func (s *session) lose(why error) {
 // errBreakerOpen ends a stop that cannot settle what waits for a person.
 var errBreakerOpen = errors.New("halted by dlq.breaker; the next start continues from there")
 
-// ErrGraceOver ends a stop that took longer than it may. Nothing is lost: the next start finds what is missing.
+// ErrGraceOver is returned by Run if a stop took longer than shutdown_grace. Nothing is lost: the next start recovers.
 var ErrGraceOver = errors.New("shutdown_grace is over")
 
 // within is a context that ends when the first of two does.

@@ -16,16 +16,16 @@ import (
 
 // This file turns the configuration into that of the packages below; it reads nothing of a session or its events.
 
-// StoreConfig is the store's part of the configuration; commands that work beside a relay use the same.
+// StoreConfig returns the configuration of the store, for commands that run beside a relay.
 func StoreConfig(c config.Config) store.Config { return settings.Store(c) }
 
-// ReplicationConfig is the stream's part of the configuration.
+// ReplicationConfig returns the configuration of the replication connection.
 func ReplicationConfig(c config.Config) replication.Config { return settings.Replication(c) }
 
-// Setup makes what a relay needs in Postgres. Both `init` and every start of a session use it.
+// Setup creates the objects that a relay needs in Postgres. `init` and every start of a session use it.
 type Setup = bootstrap.Setup
 
-// NewSetup is a Setup for the server that the configuration names.
+// NewSetup returns a Setup for the server of the configuration.
 func NewSetup(c config.Config, tables Tables, log zerolog.Logger) Setup {
 	return Setup{Config: c, Replication: ReplicationConfig(c), Store: tables, Server: server{}, Logger: log}
 }

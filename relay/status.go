@@ -14,7 +14,7 @@ import (
 
 // This file says how a relay is, to people and scripts. It reads; the watch calls what begins with note.
 
-// Status is the answer of /api/v1/status. Names are stable.
+// Status is the response of /api/v1/status. Names are stable.
 type Status struct {
 	Service string    `json:"service"`
 	Version string    `json:"version"`
@@ -39,7 +39,7 @@ type Status struct {
 	Trouble
 }
 
-// Figures are those of the database and the slot, as /metrics has them. Null: not known now, as on a standby.
+// Figures are values of the database and the slot, as in /metrics. Null means unknown, as on a standby.
 type Figures struct {
 	LagBytes      *int64   `json:"replication_lag_bytes"`
 	LagSeconds    *float64 `json:"replication_lag_seconds"`
@@ -56,7 +56,7 @@ type Figures struct {
 	Walsender *Walsender `json:"walsender"`
 }
 
-// Work counts the events in memory, and those handled since the start.
+// Work counts events in memory, and events handled since the start.
 type Work struct {
 	InFlight      int        `json:"in_flight_events"`
 	InFlightBytes int        `json:"in_flight_bytes"`
@@ -181,9 +181,8 @@ func (r *Relay) stood(st *Status) time.Duration {
 	return time.Since(r.moved())
 }
 
-// Live reports whether the relay's loops turn and events settle, and if not, why. Only a stuck process is worth a
-// restart: outages and halts are not cured by one, and Status reports them. So a standstill counts only while Status
-// knows no reason for it, and more events may be parked.
+// Live reports whether the relay makes progress, and if not, why. Restart a process that is not live. Outages and
+// halts, which a restart does not cure, don't count; Status reports them.
 func (r *Relay) Live() (live bool, reasons []string) {
 	live, reasons = r.meter.Live()
 	if r.Parked() >= int64(r.c.Limits.ParkedEvents) {
@@ -321,11 +320,11 @@ func (r *Relay) describeHealth(st *Status) {
 	}
 }
 
-// Notes are the latest changes of role, halts and restarts of the stream, the newest first. The number is that of the
-// newest, 0 before the first.
+// Notes returns the latest changes of role, halts and restarts of the stream, newest first, and the number of the
+// newest, 0 without any.
 func (r *Relay) Notes() (notes []Note, newest int64) { return r.health.Notes() }
 
-// Noted is the number of the newest note.
+// Noted returns the number of the newest note.
 func (r *Relay) Noted() int64 { return r.health.Noted() }
 
 // state is the whole status in a word.

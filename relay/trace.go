@@ -8,13 +8,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Tracer gets the outcome of each attempt to publish an event, from one goroutine, in the order of the sink's results.
-// It must not block: the settler waits for it.
+// Tracer receives the outcome of each attempt to publish an event, from one goroutine, in the order of the sink's
+// results. It must not block.
 type Tracer interface {
 	Attempted(a Attempt)
 }
 
-// Attempt is one attempt to publish an event. The tracer may keep nothing of Record and ID: both are reused.
+// Attempt is one attempt to publish an event. The tracer must not keep Record or ID: both are reused.
 type Attempt struct {
 	Record   *sink.Record // its Result is Published or Rejected
 	ID       []byte

@@ -21,7 +21,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
-// Config says what to stream and how to keep the connection alive.
+// Config configures what to stream and how to keep the connection alive.
 type Config struct {
 	URL             string         // direct, not through a pooler; replication=database is added
 	Password        *secret.Source // asked at each connect; nil: the URL's
@@ -61,7 +61,7 @@ func (e *EncodingError) Error() string {
 		"said: %s; %s)", e.Encoding, e.Said, e.Where)
 }
 
-// PublicationMissingError reports that the server decodes WAL of a moment at which the publication did not exist.
+// PublicationMissingError reports that the server decodes WAL of a time when the publication did not exist.
 type PublicationMissingError struct{ Publication, Said string }
 
 func (e *PublicationMissingError) Error() string {
@@ -87,7 +87,7 @@ func (c Config) validate() error {
 	return nil
 }
 
-// System identifies the server that a session talks to.
+// System identifies the server of a session.
 type System struct {
 	ID       string // the cluster's system identifier
 	Database string // that is connected to
@@ -244,7 +244,7 @@ func (l *link) start(ctx context.Context, c Config) error {
 	return fmt.Errorf("start replication from slot %q: %w", c.Slot, err)
 }
 
-// Identify connects, asks the server who it is, and disconnects.
+// Identify connects, runs IDENTIFY_SYSTEM, and disconnects.
 func Identify(ctx context.Context, c Config) (System, error) {
 	l, err := dial(ctx, c)
 	if err != nil {
@@ -254,7 +254,8 @@ func Identify(ctx context.Context, c Config) (System, error) {
 	return l.identify(ctx)
 }
 
-// Setting connects, reads a setting as this role's streams have it, and disconnects. The name is not the user's.
+// Setting connects, reads a setting as this role's streams have it, and disconnects. The name must not come from a
+// user.
 func Setting(ctx context.Context, c Config, name string) (string, error) {
 	l, err := dial(ctx, c)
 	if err != nil {

@@ -31,10 +31,11 @@ const (
 	batchBytes = chunkSize
 )
 
-// ErrServerEnded reports that the server ended the stream in good order: it shuts down.
+// ErrServerEnded reports that the server ended the stream because it shuts down.
 var ErrServerEnded = errors.New("the server ended the stream (it is shutting down)")
 
-// SilentError reports that nothing came from the server for longer than wal_sender_timeout, though it was asked.
+// SilentError reports that the server has sent nothing for longer than wal_sender_timeout, although it was asked to
+// reply.
 type SilentError struct{ For time.Duration }
 
 func (e *SilentError) Error() string {
@@ -60,8 +61,8 @@ type Batch struct {
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}
 
-// Recycle gives the batch and the memory of its messages back. With keep the messages' data stays valid for as long as
-// any part of it is referenced, with everything that was read together with it.
+// Recycle returns the batch and the memory of its messages. With keep the data of the messages stays valid as long as
+// any part of it is referenced.
 func (b *Batch) Recycle(keep bool) {
 	if !keep {
 		for _, c := range b.chunks {
@@ -82,14 +83,14 @@ func (b *Batch) use(c *chunk) {
 	}
 }
 
-// Grant describes what the server granted to a session.
+// Grant describes the stream that the server granted to a session.
 type Grant struct {
 	System    System     // who the server is
 	Confirmed outbox.LSN // the slot's confirmed_flush_lsn just before the stream began
 	PID       int64      // our backend on the server: the slot's active_pid while the lease is ours
 }
 
-// Session is one replication connection with a started stream. Open makes it; Run uses it, and ends it.
+// Session is one replication connection with a started stream, created by [Open] and ended by Run.
 //
 // Invariants, asserted in Run:
 //  1. What is confirmed to the server never goes back and is never zero.
@@ -141,21 +142,22 @@ func Open(ctx context.Context, c Config) (*Session, error) {
 	return s, nil
 }
 
-// Granted returns what the server granted to this session.
+// Granted returns the Grant of this session.
 func (s *Session) Granted() Grant { return s.Grant }
 
 // Batches returns the channel of batches, in order. While there is no receiver, Run stops reading and goes on to
 // send status, so that neither side's time-out trips. It is closed when Run returns.
 func (s *Session) Batches() <-chan *Batch { return s.batches }
 
-// Received is the highest position that the server sent; safe from any goroutine.
+// Received returns the highest position that the server sent. Any goroutine may call it.
 func (s *Session) Received() outbox.LSN { return outbox.LSN(s.position.Load()) }
 
 // Close ends a session whose Run was never called.
 func (s *Session) Close() { s.link.close() }
 
-// Run reads the stream until the context ends (then it takes leave politely and returns the context's error) or the
-// connection fails. It pulls confirmed, which must be safe to call from this goroutine at any time and never go back.
+// Run reads the stream until the context ends or the connection fails. When the context ends it sends a last status,
+// ends the stream in order and returns the context's error. It calls confirmed from its goroutine at any time; the
+// result must never go back.
 func (s *Session) Run(ctx context.Context, confirmed func() outbox.LSN) error {
 	defer close(s.batches)
 	defer s.link.close()

@@ -31,22 +31,22 @@ func (e *SlotBusyError) Error() string {
 	return fmt.Sprintf("replication slot %q is in use by backend %d", e.Slot, e.PID)
 }
 
-// SlotLostError reports that the slot exists and can never stream again: the server has invalidated it.
+// SlotLostError reports that the server has invalidated the slot, which can never stream again.
 type SlotLostError struct{ Slot, Why string }
 
 func (e *SlotLostError) Error() string {
 	return fmt.Sprintf("replication slot %q is lost: %s", e.Slot, e.Why)
 }
 
-// SlotMismatchError reports that the slot was made for something else than this stream.
+// SlotMismatchError reports that the slot belongs to something else, such as another plugin or database.
 type SlotMismatchError struct{ Slot, Why string }
 
 func (e *SlotMismatchError) Error() string {
 	return fmt.Sprintf("replication slot %q cannot be used: %s", e.Slot, e.Why)
 }
 
-// Invalidated says why the server has given a slot up, as the end of a sentence about the slot. The reason is the
-// invalidation_reason of pg_replication_slots; before PostgreSQL 17, which does not tell, it is empty.
+// Invalidated explains why the server invalidated a slot, as the end of a sentence about the slot. reason is
+// invalidation_reason of pg_replication_slots, empty before PostgreSQL 17.
 func Invalidated(reason string) string {
 	switch reason {
 	case "":
@@ -182,8 +182,8 @@ func dropSlot(ctx context.Context, c Config, how pglogrepl.DropReplicationSlotOp
 	return nil
 }
 
-// AdvanceSlot moves the slot, which must not be in use, forward without sending anything, and returns where it stands:
-// at a commit's end at or behind the position.
+// AdvanceSlot moves the slot, which must not be in use, forward without sending anything. It returns the slot's new
+// position: the end of a commit at or behind to.
 func AdvanceSlot(ctx context.Context, c Config, to outbox.LSN) (outbox.LSN, error) {
 	l, err := dial(ctx, c)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// SynchronousStandbyError reports that the server takes the stream for one of its synchronous standbys. Each commit
-// waits for what the stream confirms then, those with which the relay records what may be confirmed, too: none ever
-// ends, and no statement_timeout ends the wait.
+// SynchronousStandbyError reports that the server counts the stream as one of its synchronous standbys. Each commit
+// then waits until the stream confirms it, also those by which the relay records what it may confirm: none ever ends,
+// and no statement_timeout ends the wait.
 type SynchronousStandbyError struct {
 	ApplicationName string // the stream's
 	Names           string // the server's synchronous_standby_names; empty when Said is not

@@ -1,17 +1,16 @@
-// Package retry decides when something is tried again and, once events can be parked, which event is guilty. It does no
-// I/O and has no clock.
+// Package retry computes when something is retried. It does no I/O and has no clock.
 package retry
 
 import "time"
 
-// Backoff is a growing pause between attempts: Initial, doubled with each further attempt, at most Max, plus up to the
-// fraction Jitter of that, so that several processes do not knock in step.
+// Backoff is a growing pause between attempts: Initial, doubled with each further attempt, at most Max, plus a random
+// share of up to Jitter, so that several processes do not retry in step.
 type Backoff struct {
 	Initial, Max time.Duration
 	Jitter       float64 // 0 to 1
 }
 
-// Delay is the pause after the attempt-th failure, from 1; rnd is a random number in [0, 1).
+// Delay returns the pause after the attempt-th failure, counted from 1. rnd is a random number in [0, 1).
 func (b Backoff) Delay(attempt int, rnd float64) time.Duration {
 	d := b.Initial
 	for range attempt - 1 {

@@ -14,10 +14,10 @@ const (
 	AlarmIDsReused        = "ids_reused"         // an id is recorded of this event, or of another one: it was sent
 )
 
-// Alarms are the kinds that there are.
+// Alarms lists all kinds.
 var Alarms = []string{AlarmLostData, AlarmOffsetsWentBack, AlarmPartitionChanged, AlarmIDsReused}
 
-// Alarm reports a problem at the broker that the relay cannot fix by itself: a person must look.
+// Alarm reports a problem at the broker that a person must look into.
 type Alarm struct {
 	Kind      string    `json:"kind"`
 	Topic     string    `json:"topic"`
@@ -27,7 +27,8 @@ type Alarm struct {
 	Count     uint64    `json:"count"` // alarms of this kind and topic so far, this one included
 }
 
-// Witness is a [Driver] that remembers what only it can see. Its methods may be called at any time from any goroutine.
+// Witness is a [Driver] that counts possible duplicates and keeps alarms. Its methods may be called at any time from
+// any goroutine.
 type Witness interface {
 	// PossibleDuplicates counts the records that may be in a topic twice: their outcome was unknown, and they were sent
 	// again in a way that the broker cannot recognise.

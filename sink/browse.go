@@ -34,7 +34,7 @@ type Extent struct {
 	Note    string // what a person should know about all this
 }
 
-// Stored is a record as a topic holds it. All of it is valid during the call only.
+// Stored is a record as a topic holds it, valid only during the call.
 type Stored struct {
 	Offset  int64
 	Key     []byte // nil = without a key

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Contact tracks whether a driver's one server can be reached: since when not, or when it last answered.
-// The zero value has heard nothing yet. All methods may be called at the same time.
+// Contact tracks whether a driver's only server can be reached, and when it last answered. The zero value is ready to
+// use. Methods may be called concurrently.
 type Contact struct {
 	mu    sync.Mutex // guards what follows
 	since time.Time  // when it could not be reached first; zero while it can
@@ -14,14 +14,14 @@ type Contact struct {
 	told  time.Time  // when it has answered last
 }
 
-// Reached notes that the server has answered, or that it could be connected to.
+// Reached records that the server has answered or accepted a connection.
 func (c *Contact) Reached() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.since, c.err, c.told = time.Time{}, nil, time.Now()
 }
 
-// Lost notes that the server could not be reached, and why.
+// Lost records that the server could not be reached, and why.
 func (c *Contact) Lost(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -38,7 +38,7 @@ func (c *Contact) AnsweredSince(t time.Time) bool {
 	return c.err == nil && c.told.After(t)
 }
 
-// Unreachable says since when the server cannot be reached, and why; nil when it can.
+// Unreachable returns since when the server cannot be reached, and why; the error is nil if it can.
 func (c *Contact) Unreachable() (since time.Time, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

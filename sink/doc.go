@@ -3,7 +3,7 @@
 // The [Engine] is everything that all brokers have in common: a FIFO per partition with at most one request in flight,
 // natural batching (whatever arrived while the last request was out is the next batch), the window that bounds memory,
 // the cap on unrecorded records that bounds duplicates after a crash, retries of transient trouble forever with the
-// same bytes, narrowing a rejected batch to the guilty record, and lanes held back after a rejection. A [Driver] is
+// same bytes, narrowing a rejected batch to the guilty record, and lanes held back after a rejection. A [Driver]
 // implements one kind of broker: where a key goes, who leads a partition, and one request. This package knows neither
 // Kafka nor Postgres.
 //

@@ -54,8 +54,8 @@ type Driver interface {
 // has gone ([Engine.Abandon]): the next begins with what it reads back, or with the knowledge that nothing is missing.
 type Leaver interface{ Left() }
 
-// Worded is a [Driver] whose broker has a word of its own for a topic, such as exchange or queue, and no partitions
-// that a person knows. Texts about its topics use it.
+// Worded is a [Driver] whose broker has its own word for a topic, such as exchange or queue, and no partitions.
+// Messages to people use it.
 type Worded interface{ Word() string }
 
 // Dropper is a [Driver] that keeps state for a batch it has seen. The engine calls Dropped when it gives such a batch
@@ -96,7 +96,7 @@ const (
 	Refused            // certainly not written, and the same bytes would be refused again
 )
 
-// Trouble says whose trouble a NotWritten or Unknown is, for status and for the pace of retries.
+// Trouble tells how far the cause of a NotWritten or Unknown reaches, for status and for the pace of retries.
 type Trouble uint8
 
 // The kinds of trouble, from the narrowest to the widest.
@@ -108,13 +108,13 @@ const (
 	ConfigurationTrouble         // authentication, TLS, unsupported version: a person must act
 )
 
-// Troubled is an error that knows whose trouble it is.
+// Troubled is an error with the kind of trouble that it causes.
 type Troubled interface {
 	error
 	Trouble() Trouble
 }
 
-// TroubleOf is whose trouble the error is, if it or one that it wraps is a [Troubled]; else what the caller says.
+// TroubleOf returns the kind of trouble of err, if it or an error that it wraps is a [Troubled], else otherwise.
 func TroubleOf(err error, otherwise Trouble) Trouble {
 	var t Troubled
 	if errors.As(err, &t) {

@@ -49,7 +49,7 @@ type Record struct {
 	engine engineState // the engine's own; see engine.go
 }
 
-// Reason says why a record was rejected.
+// Reason is why a record was rejected.
 type Reason struct {
 	Class outbox.ErrorClass
 	Code  string // the broker's name for it, such as MESSAGE_TOO_LARGE, or one of the engine's own; short, no event data

@@ -33,13 +33,13 @@ type Deferrer interface {
 	Defer(ctx context.Context, q TailQuery) bool
 }
 
-// Ender is a [Driver] that can say how long topics are.
+// Ender is a [Driver] that can tell the ends of topics.
 type Ender interface {
 	// Ends are the next offsets of the topic's partitions; nil: the topic does not exist.
 	Ends(ctx context.Context, topic string) (map[int32]int64, error)
 }
 
-// TailQuery says what to read.
+// TailQuery selects what to read.
 type TailQuery struct {
 	Topic string
 	From  map[int32]int64 // first offset, by partition

@@ -1,6 +1,6 @@
 package sink
 
-// QueueWatcher is a [Driver] that looks at its consumers' queues.
+// QueueWatcher is a [Driver] that polls its consumers' queues.
 type QueueWatcher interface {
 	// Queues are the depths of the consumers' queues, as seen last; the driver looks from the first call on. Any goroutine
 	// may call it.
