@@ -12,7 +12,7 @@ EVENTS ?= 1000000
 VERSION ?= 0.1.0
 # How many seeds of the simulator `make test` plays, `make test-rest` and `make simulate`; FROM is the first of these.
 QUICK_SEEDS ?= 5000
-SEEDS ?= 20000
+SEEDS ?= 10000
 NIGHTLY_SEEDS ?= 1000000
 FROM ?= 1000000
 # What `make simulate-sql` plays: sequences of calls, and seeds.
@@ -66,7 +66,7 @@ test: ## what is fast, and a real scenario of each promise, with the race detect
 	@test/run.sh quick
 
 .PHONY: test-rest
-test-rest: ## what make test leaves out: more scenarios, and SEEDS seeds of the simulator, 20,000
+test-rest: ## what make test leaves out: more scenarios, and SEEDS seeds of the simulator, 10,000
 	@test/run.sh rest
 
 .PHONY: test-all

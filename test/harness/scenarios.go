@@ -59,7 +59,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"sinks that are timed so":     {ci: 0, nightly: 7}, // the tests beside them delay events at random
 	"power cuts of NATS":          {ci: 0, nightly: 1},
 	"brokers broken from outside": {ci: 0, nightly: 1},
-	"services of AWS":             {ci: 0, nightly: 1}, // SNS and EventBridge; a relay before SQS
+	"services of AWS":             {ci: 0, nightly: 1}, // SNS, EventBridge; a relay before SQS; standard queues
 	"parked keys under log-ins":   {ci: 0, nightly: 100_000},
 
 	"hostile rows":                  {ci: 78, nightly: 200}, // of Kafka
