@@ -73,7 +73,8 @@ func allowed(k Key) string {
 	if k.Default == "" || k.Default == "[]" {
 		text = strings.TrimSuffix(text, ", or empty")
 	}
-	if slices.Contains(plainKinds, text) {
+	plain := func(kind string) bool { return strings.HasPrefix(text, kind) }
+	if slices.Contains(plainKinds, text) || slices.ContainsFunc(longKinds, plain) {
 		return ""
 	}
 	choices := strings.Split(text, ", ")
@@ -111,6 +112,11 @@ var plainKinds = []string{
 	"a list of numbers from 300 to 599", "a list of numbers from 300 to 599, or empty", "an account number of 12 digits",
 	"a name of the IANA time zone database such as America/Lima or UTC", "0 to 1099511627776",
 	"1 to 100000000", "0 to 100000000", "0s to 87600h", "1s to 87600h", "0 to 1048576GiB", "1KiB to 1024GiB",
+}
+
+// longKinds begin descriptions of formats that the page, or that of messages or RabbitMQ, has.
+var longKinds = []string{
+	"a topic name of a-z", "column: header name", "consumers by the name of their queue", "a stream's name",
 }
 
 // shorter leaves out of the table what the page says once above it.
