@@ -245,19 +245,15 @@ func Examine(ctx context.Context, cfg config.Config, chosen []string) (text stri
 		return "", false, err
 	}
 	defer func() { _ = driver.Close() }()
-	switch d := driver.(type) {
-	case interface {
-		Examine(context.Context) (string, bool, error)
-	}:
-		return d.Examine(ctx)
-	case interface {
+	d, can := driver.(interface {
 		Examine(context.Context, string) (string, bool, error)
-	}:
-		names := []string{topics.Exact}
-		if topics.Exact == "" {
-			names = append(names, chosen[:min(len(chosen), examinedMost)]...)
-		}
-		return examineEach(ctx, d.Examine, names)
+	})
+	if !can {
+		return "", false, fmt.Errorf("sink %s cannot be examined", cfg.Sink)
 	}
-	return "", false, fmt.Errorf("sink %s cannot be examined", cfg.Sink)
+	names := []string{topics.Exact}
+	if topics.Exact == "" {
+		names = append(names, chosen[:min(len(chosen), examinedMost)]...)
+	}
+	return examineEach(ctx, d.Examine, names)
 }

@@ -91,6 +91,15 @@ func (d *Driver) Left() {
 	}
 }
 
+// Examine is [redisconn.Server.Examine], which also reads the end of the queue, "" for none: a user may lack its keys.
+func (d *Driver) Examine(ctx context.Context, queue string) (text string, risky bool, err error) {
+	if text, risky, err = d.Server.Examine(ctx); err == nil && queue != "" {
+		q, _ := d.queueOf(queue)
+		_, err = q.End(ctx)
+	}
+	return text, risky, err
+}
+
 func (d *Driver) queueOf(topic string) (q *queue, node int32) {
 	return d.queues.Of(topic, func() *queue {
 		q := newQueue(d, topic)

@@ -13,8 +13,9 @@ const unsynced = "NATS does not tell clients its sync_interval: with the default
 	"what " +
 	"was lost"
 
-// Examine connects and asks for JetStream. The text says what answered, and what it is not known to keep.
-func (d *Driver) Examine(ctx context.Context) (text string, risky bool, err error) {
+// Examine connects and asks for JetStream, and for the stream of the subject, "" for none. It makes none. The text says
+// what answered, and what it is not known to keep.
+func (d *Driver) Examine(ctx context.Context, subject string) (text string, risky bool, err error) {
 	nc, err := d.connection(ctx)
 	if err != nil {
 		return "", false, err
@@ -27,6 +28,11 @@ func (d *Driver) Examine(ctx context.Context) (text string, risky bool, err erro
 	}
 	if err := question(ctx, nc, "INFO", struct{}{}, &account); err != nil {
 		return "", false, fmt.Errorf("JetStream does not answer; enable it for the account: %w", err)
+	}
+	if subject != "" {
+		if _, err := d.find(ctx, nc, subject); err != nil {
+			return "", false, err
+		}
 	}
 	return fmt.Sprintf("nats-server %s at %s has JetStream, with %d streams in the account. %s",
 		nc.ConnectedServerVersion(),

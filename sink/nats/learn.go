@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	client "github.com/nats-io/nats.go"
+
 	"github.com/cdc-relay/cdc-relay/internal/conditional"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -66,18 +68,15 @@ func (d *Driver) learnAll() (more bool) {
 
 // ask finds the stream of a subject, or makes it.
 func (d *Driver) ask(ctx context.Context, subject string) (info streamInfo, err error) {
-	if problem := subjectProblem(subject); problem != "" {
-		return info, &topicError{fmt.Sprintf("%q is not a subject: %s", subject, problem)}
-	}
 	nc, err := d.connection(ctx)
 	if err != nil {
 		return info, err
 	}
-	name, err := streamOf(ctx, nc, subject)
+	name, err := d.find(ctx, nc, subject)
 	if err != nil {
 		return info, err
 	}
-	if name == "" && d.config.NewStreams.Create {
+	if name == "" {
 		if name = d.config.Stream; name == "" {
 			name = streamName(subject)
 		}
@@ -88,15 +87,26 @@ func (d *Driver) ask(ctx context.Context, subject string) (info streamInfo, err 
 			d.config.Hooks.StreamCreated(name, subject)
 		}
 	}
+	return askStream(ctx, nc, name)
+}
+
+// find finds the stream of a subject; "" is one that may be made.
+func (d *Driver) find(ctx context.Context, nc *client.Conn, subject string) (name string, err error) {
+	if problem := subjectProblem(subject); problem != "" {
+		return "", &topicError{fmt.Sprintf("%q is not a subject: %s", subject, problem)}
+	}
+	name, err = streamOf(ctx, nc, subject)
 	switch {
-	case name == "":
-		return info, &topicError{fmt.Sprintf("no stream takes the subject %q. Make one: %s", subject,
+	case err != nil:
+		return "", err
+	case name == "" && !d.config.NewStreams.Create:
+		return "", &topicError{fmt.Sprintf("no stream takes the subject %q. Make one: %s", subject,
 			d.config.Command(subject))}
-	case d.config.Stream != "" && name != d.config.Stream:
-		return info, &topicError{fmt.Sprintf("the subject %q goes to stream %s, and nats.stream is %s", subject, name,
+	case name != "" && d.config.Stream != "" && name != d.config.Stream:
+		return "", &topicError{fmt.Sprintf("the subject %q goes to stream %s, and nats.stream is %s", subject, name,
 			d.config.Stream)}
 	}
-	return askStream(ctx, nc, name)
+	return name, nil
 }
 
 // Command returns the command that creates a stream for the topic.

@@ -15,7 +15,7 @@ func TestExamineNamesWhatAPowerCutTakes(t *testing.T) {
 	harness.Full(t)
 	d := newBed(t).driver(t)
 	defer func() { _ = d.Close() }()
-	text, risky, err := d.Examine(t.Context())
+	text, risky, err := d.Examine(t.Context(), "")
 	if err != nil || !risky || !strings.Contains(text, "sync_interval") {
 		t.Errorf("got %q, risky %t, %v; want sync_interval named, risky", text, risky, err)
 	}

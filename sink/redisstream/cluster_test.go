@@ -171,7 +171,7 @@ func TestTroubleOfANodeIsOfItsKeysAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = d.Close() })
-		if text, _, err := d.Examine(t.Context()); err == nil || !strings.Contains(err.Error(), wrong.says) {
+		if text, _, err := d.Examine(t.Context(), ""); err == nil || !strings.Contains(err.Error(), wrong.says) {
 			t.Errorf("examine: got %q, %v, want %q", text, err, wrong.says)
 		}
 	}

@@ -81,6 +81,15 @@ func (d *Driver) Left() {
 	}
 }
 
+// Examine is [redisconn.Server.Examine], which also reads the end of the stream, "" for none: a user may lack its key.
+func (d *Driver) Examine(ctx context.Context, stream string) (text string, risky bool, err error) {
+	if text, risky, err = d.Server.Examine(ctx); err == nil && stream != "" {
+		s, _ := d.streamOf(stream)
+		_, err = s.End(ctx)
+	}
+	return text, risky, err
+}
+
 func (d *Driver) streamOf(topic string) (s *stream, node int32) {
 	return d.streams.Of(topic, func() *stream {
 		s := &stream{driver: d, key: topic, log: conditional.NewLog()}
