@@ -81,22 +81,22 @@ type Retry struct {
 // Config configures a consumer. Name is required, and either Brokers and Topics, or Source. Zero values of other fields
 // mean their defaults.
 type Config struct {
-	Name    string // of the consumer: its group in Kafka, and its rows in the inbox
-	Group   string // of Kafka, when it is to be another one than Name
+	Name    string // permanent name of the consumer, in the inbox and in Kafka
+	Group   string // group in Kafka; default: Name
 	Brokers []string
 	Topics  []string
-	Source  Source // another broker than Kafka, in the place of Brokers and Topics
+	Source  Source // a broker other than Kafka, instead of Brokers and Topics
 
 	Schema        string // where the inbox's tables are; default public
-	SkipMigration bool   // the tables are there: made by an earlier start with more rights
+	SkipMigration bool   // the tables exist: see Migrate
 
-	Workers        int           // transactions at once; default: the pool's connections less two, at least one
-	MaxBatch       int           // events in one transaction; default 100
-	BatchTime      time.Duration // and no more than handlers do in this time; default 20 ms
+	Workers        int           // concurrent transactions; default: the pool's connections less two, at least one
+	MaxBatch       int           // maximum events in one transaction; default 100
+	BatchTime      time.Duration // target duration of a transaction's handlers; default 20 ms
 	MaxEvents      int           // in memory; default 10,000
 	MaxBytes       int           // of keys and values in memory; default 64 MiB
-	MaxParked      int           // events in the database, then they wait in memory; default 200,000
-	HandlerTimeout time.Duration // of one call; default 30 s
+	MaxParked      int           // maximum parked events; then events wait in memory; default 200,000
+	HandlerTimeout time.Duration // maximum duration of one call; default 30 s
 	IdleTimeout    time.Duration // the server ends a session that stands still so long in a transaction; default 10 s
 	Grace          time.Duration // for running handlers at a stop; default 20 s
 	Keep           time.Duration // of ids: longer than the topics keep messages, and some days; default 14 days

@@ -1,12 +1,12 @@
-// Package nats has an inbox read subjects of NATS JetStream. It is apart from package inbox so that who reads Kafka
-// does not link NATS's client.
+// Package nats lets an inbox read subjects of NATS JetStream. It is separate from package inbox so that consumers of
+// Kafka do not link the client of NATS.
 //
 //	nc, err := nats.Connect(url, nats.MaxReconnects(-1))
 //	c, err := inbox.New(pool, inbox.Config{Name: "billing", Source: natsinbox.Subjects(nc, "outbox.event.order")})
 //
-// A subject is read in the order of its stream by one process at a time, from the position in the database: the server
-// keeps no consumer for it but a short-lived one. So the stream has to keep what was read: retention limits. It does
-// not take wildcards.
+// A subject is read in stream order by one process at a time, from the position in the database; the server has only a
+// short-lived consumer. So the stream must keep messages that were read (retention limits). Wildcards are not
+// supported.
 package nats
 
 import (
@@ -35,8 +35,8 @@ const (
 	serverPrefix    = "Nats-"
 )
 
-// Subjects makes a source of subjects, each of which a stream takes. The connection is the caller's, and has to come
-// back by itself: nats.MaxReconnects(-1).
+// Subjects returns a source that reads subjects, each of one stream. The caller owns the connection, which must
+// reconnect by itself: use nats.MaxReconnects(-1).
 func Subjects(nc *client.Conn, subjects ...string) inbox.Source { return &subjectsOf{nc, subjects} }
 
 type subjectsOf struct {

@@ -1,5 +1,5 @@
-// Package prom gives a consumer's figures to Prometheus. It is apart from package inbox so that who does not want
-// Prometheus does not link it.
+// Package prom exports the metrics of a consumer to Prometheus. It is separate from package inbox so that other
+// programs do not link Prometheus.
 //
 //	metrics := prom.New()
 //	c, err := inbox.New(pool, inbox.Config{…, Metrics: metrics})
@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox"
 )
 
-// Metrics counts what a consumer tells it. It is an [inbox.Metrics].
+// Metrics holds the counters of one consumer. It implements [inbox.Metrics].
 type Metrics struct {
 	processed   *prometheus.CounterVec
 	took        *prometheus.HistogramVec
@@ -30,7 +30,7 @@ type Metrics struct {
 
 var seconds = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 
-// New makes the counters of one consumer.
+// New returns the counters of one consumer.
 func New() *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
@@ -64,35 +64,35 @@ func New() *Metrics {
 	}
 }
 
-// Processed and what follows implement [inbox.Metrics].
+// Processed implements [inbox.Metrics].
 func (m *Metrics) Processed(status, eventType string) {
 	m.processed.WithLabelValues(status, eventType).Inc()
 }
 
-// Took is a handler's time.
+// Took implements [inbox.Metrics].
 func (m *Metrics) Took(eventType string, d time.Duration) {
 	m.took.WithLabelValues(eventType).Observe(d.Seconds())
 }
 
-// EndToEnd is an event's time.
+// EndToEnd implements [inbox.Metrics].
 func (m *Metrics) EndToEnd(d time.Duration) { m.endToEnd.Observe(d.Seconds()) }
 
-// Retried is a failed attempt.
+// Retried implements [inbox.Metrics].
 func (m *Metrics) Retried(eventType string) { m.retried.WithLabelValues(eventType).Inc() }
 
-// HandlerNotFound is an event of a type without a handler.
+// HandlerNotFound implements [inbox.Metrics].
 func (m *Metrics) HandlerNotFound() { m.notFound.WithLabelValues("unknown").Inc() }
 
 // HandlerNotFoundFor implements [inbox.NotFoundMetrics].
 func (m *Metrics) HandlerNotFoundFor(eventType string) { m.notFound.WithLabelValues(eventType).Inc() }
 
-// Redelivered is an event that was known.
+// Redelivered implements [inbox.Metrics].
 func (m *Metrics) Redelivered() { m.redelivered.Inc() }
 
-// LockWait is a transaction that gave way.
+// LockWait implements [inbox.Metrics].
 func (m *Metrics) LockWait() { m.lockWaits.Inc() }
 
-// Rebalanced is a change of partitions.
+// Rebalanced implements [inbox.Metrics].
 func (m *Metrics) Rebalanced(kind string) { m.rebalances.WithLabelValues(kind).Inc() }
 
 // RecordsLost implements [inbox.LossMetrics].
@@ -100,7 +100,7 @@ func (m *Metrics) RecordsLost(topic string, partition int32, n int64) {
 	m.lost.WithLabelValues(topic, strconv.Itoa(int(partition))).Add(float64(n))
 }
 
-// Of is a collector of these counters and of the consumer's figures at the time of a scrape.
+// Of returns a collector of these counters, and of the consumer's status at the time of a scrape.
 func (m *Metrics) Of(c *inbox.Consumer) prometheus.Collector { return &collector{m, c} }
 
 type collector struct {

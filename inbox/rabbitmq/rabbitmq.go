@@ -1,14 +1,14 @@
-// Package rabbitmq has an inbox read queues and streams of RabbitMQ. It is apart from package inbox so that who reads
-// Kafka does not link RabbitMQ's client.
+// Package rabbitmq lets an inbox read queues and streams of RabbitMQ. It is separate from package inbox so that
+// consumers of Kafka do not link the client of RabbitMQ.
 //
 //	dial := func() (*amqp.Connection, error) { return amqp.Dial(url) }
 //	c, err := inbox.New(pool, inbox.Config{Name: "billing", Source: rabbitmq.Queues(dial, "billing")})
 //
-// A queue has one process that reads it, and a message leaves it when its event is decided: done, parked or dead. So
-// what a restored database lacks does not come again. Declare a quorum queue with x-single-active-consumer, or a
-// process that freezes just before it begins to read may disturb the order of keys. On RabbitMQ 4 give it
-// x-delivery-limit -1, or a message that was in memory in 20 crashes leaves the queue without its effect. A stream is
-// read like a topic, from the position in the database.
+// A queue is read by one process, and a message leaves it when its event is decided: done, parked or dead. So a
+// restored database is not refilled. Declare quorum queues with x-single-active-consumer, or a process that freezes
+// just before it begins to read may disturb the order of keys. On RabbitMQ 4 set x-delivery-limit to -1, or a message
+// that was in memory in 20 crashes leaves the queue without its effect. A stream is read like a topic, from the
+// position in the database.
 package rabbitmq
 
 import (
@@ -33,12 +33,12 @@ const (
 	offsetHeader    = "x-stream-offset"
 )
 
-// Queues makes a source of queues. dial is called for each queue, and again when its connection is lost.
+// Queues returns a source that reads queues. It calls dial for each queue, and again when a connection is lost.
 func Queues(dial func() (*amqp.Connection, error), queues ...string) inbox.Source {
 	return &named{dial, queues, true}
 }
 
-// Streams makes a source of streams, as Queues does.
+// Streams returns a source that reads streams. It calls dial as [Queues] does.
 func Streams(dial func() (*amqp.Connection, error), streams ...string) inbox.Source {
 	return &named{dial, streams, false}
 }

@@ -1,11 +1,11 @@
-// Package redis has an inbox read Redis Streams. It is apart from package inbox so that who reads Kafka does not link
-// Redis's client.
+// Package redis lets an inbox read Redis Streams. It is separate from package inbox so that consumers of Kafka do not
+// link the client of Redis.
 //
 //	client := redis.NewClient(&redis.Options{Addr: "redis:6379"})
 //	c, err := inbox.New(pool, inbox.Config{Name: "billing", Source: redisinbox.Streams(client, "outbox.event.order")})
 //
-// A stream is read in its order by one process at a time, from the position in the database. It uses no consumer group,
-// whose members would break the order of keys, and it deletes nothing: trim streams by their age or length.
+// A stream is read in order by one process at a time, from the position in the database. There is no consumer group,
+// because its members would break the order of keys, and nothing is deleted: trim streams by age or length.
 package redis
 
 import (
@@ -33,7 +33,7 @@ const (
 	renamed        = "header:" // before the name of a header that is one of these
 )
 
-// Streams makes a source of streams. The client is the caller's.
+// Streams returns a source that reads streams. The caller owns the client.
 func Streams(c client.UniversalClient, streams ...string) inbox.Source { return &streamsOf{c, streams} }
 
 type streamsOf struct {
