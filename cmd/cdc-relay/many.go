@@ -77,6 +77,7 @@ func (c *manyCommand) Run(a *cli.App) error {
 	}
 	ctx, stop := untilSignal(process, log)
 	defer stop()
+	go cli.FollowLoad(ctx)
 	version := a.Build.Facts().Version
 	reader := newReader(cli.Beneath(a.Out))
 	ctx, endWithReader := reader.until(ctx, log, lines)

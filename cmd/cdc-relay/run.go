@@ -73,6 +73,7 @@ func relayUntilStopped(a *cli.App) error {
 	}
 	ctx, stop := untilSignal(cfg, log)
 	defer stop()
+	go cli.FollowLoad(ctx)
 	if unnamed != nil {
 		waiting := log.With().Str("http", server.Address()).Logger()
 		if cfg, err = awaitName(ctx, a.Origin, cfg, unnamed, waiting, server.Wait); err != nil {
