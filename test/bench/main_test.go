@@ -52,7 +52,7 @@ var (
 	parkedFlag  = flag.Int("parked-keys", 10_000, "parked keys of parked")
 	longFlag    = flag.Int("long-journal", 50_000_000, "events in the journal when long-journal and long-journal-v4 begin")
 	ratesFlag   = flag.String("rates", "200,1000,5000",
-		"events per second of the paced scenario, by commas: one in a transaction up to 5000, more above")
+		"events per second of the scenarios paced and pace, by commas: one in a transaction up to 5000, more above")
 	payloadsFlag = flag.String("payloads", "",
 		"kB of the payloads of the paced scenario, by commas: 0.2,1,10; default: as -payload")
 	pacedFlag   = flag.Duration("paced-for", 10*time.Second, "how long each rate is kept up and measured")
@@ -122,8 +122,10 @@ func flagOptions() (options, error) {
 		}
 		o.payloads = append(o.payloads, int(size*1000))
 	}
-	if o.afterPublish == "delete" && slices.Contains(o.scenarios, paced) {
-		return o, fmt.Errorf("-after-publish delete: after %s there are no rows left to judge by", paced)
+	if o.afterPublish == "delete" && slices.ContainsFunc(o.scenarios, func(name string) bool {
+		return name == paced || name == atPace
+	}) {
+		return o, fmt.Errorf("-after-publish delete: after %s and %s there are no rows left to judge by", paced, atPace)
 	}
 	for _, pair := range strings.FieldsFunc(*setFlag, func(r rune) bool { return r == ',' }) {
 		key, value, found := strings.Cut(pair, "=")
@@ -174,7 +176,7 @@ func TestBench(t *testing.T) {
 
 // unlike are the scenarios that differ in more than numbers.
 var unlike = []string{drainBatches, drainSingles, drainOneTx, "drain-hot-keys", "drain-100k", "drain-delete",
-	"drain-keep", "parked", drainLongV4, paced}
+	"drain-keep", "parked", drainLongV4, paced, atPace}
 
 // TestBenchMeasuresEveryScenario runs each kind of scenario once with little to do. Breaks it catches: a bench that no
 // longer fits the relay, and a relay that is wrong (seen to fail with one record of the topic not shown to the judge,
@@ -194,8 +196,8 @@ func TestBenchMeasuresEveryScenario(t *testing.T) {
 		postgres: map[string]string{"fsync": "off"}, variants: []variant{{name: overSCRAM}},
 	})
 	want := append(slices.DeleteFunc(slices.Clone(unlike), func(name string) bool {
-		return name == paced
-	}), "paced-200", "paced-6000")
+		return name == paced || name == atPace
+	}), "paced-200", "paced-6000", "pace-200-single", "pace-200-mixed", "pace-6000-single", "pace-6000-mixed")
 	for _, name := range want {
 		scenario, found := report.find(name)
 		if !found {

@@ -18,7 +18,7 @@ import (
 // pace is a load of commits that come at even intervals.
 type pace struct {
 	rate    int // events per second
-	rows    int // in a transaction
+	rows    int // in a transaction; 0: 1 to mixedRows, in turns
 	total   int // events, those of the warm-up included; whole transactions
 	skipped int // of these, the first ones, which are not measured
 	writers int // sessions: each waits for its own commits, so a slow disk needs more of them
@@ -42,6 +42,29 @@ func newPace(rate int, warm, measured time.Duration) pace {
 	p.total, p.skipped = count(warm+measured), count(warm)
 	p.writers = min(max(rate/p.rows/100, 4), 64)
 	return p
+}
+
+// mixedRows is the size of the largest transaction of a mixed pace.
+const mixedRows = 50
+
+// mixedPace has transactions of 1 to mixedRows rows.
+func mixedPace(rate int, warm, measured time.Duration) pace {
+	p := newPace(rate, warm, measured)
+	p.rows, p.writers = 0, 4
+	return p
+}
+
+// transaction returns the first event of transaction n, and the first behind it.
+func (p pace) transaction(n int) (from, to int) {
+	if p.rows > 0 {
+		return n * p.rows, (n + 1) * p.rows
+	}
+	const step = 37 // without a common factor: each size comes once in mixedRows transactions, small beside large ones
+	from = n / mixedRows * (mixedRows * (mixedRows + 1) / 2)
+	for k := range n % mixedRows {
+		from += 1 + k*step%mixedRows
+	}
+	return from, from + 1 + n%mixedRows*step%mixedRows
 }
 
 // wait waits until an event is to begin.
@@ -324,9 +347,15 @@ func (r *run) paceBareKafka(p pace) latency {
 func (r *run) paceRelay(p pace) (l latency, busy float64) {
 	r.t.Helper()
 	l, busy = r.paceProcess(p, r.relay.PID())
+	r.judgePace(p)
+	return l, busy
+}
+
+// judgePace judges what was received once everything is journaled.
+func (r *run) judgePace(p pace) {
+	r.t.Helper()
 	r.poll(20*time.Millisecond, "everything is journaled", func() bool { return r.settled() >= p.total })
 	r.judge()
-	return l, busy
 }
 
 // paceProcess measures COMMIT returned -> received by a consumer, and the share of a core that the process that relays

@@ -58,16 +58,21 @@ func (r *run) writeShare(ctx context.Context, conn *pgx.Conn, p pace, w int, sta
 		written++
 		return fmt.Sprintf("order-%d-%d", w, written%max(r.keys/p.writers, 1))
 	}
-	for from := w * p.rows; from < p.total; from += p.writers * p.rows {
+	for k := w; ; k += p.writers {
+		from, to := p.transaction(k)
+		if from >= p.total {
+			return nil
+		}
+		to = min(to, p.total)
 		p.wait(start, from)
 		var err error
-		if p.rows == 1 {
+		if to-from == 1 {
 			_, err = conn.Exec(ctx, `INSERT INTO `+table+pacedRow, idOf(p.from+from), keyOf(), from, filler)
 		} else {
 			var ids [][16]byte
 			var keys []string
 			var numbers []int
-			for n := from; n < from+p.rows; n++ {
+			for n := from; n < to; n++ {
 				ids, keys, numbers = append(ids, idOf(p.from+n)), append(keys, keyOf()), append(numbers, n)
 			}
 			_, err = conn.Exec(ctx, `INSERT INTO `+table+pacedRows, ids, keys, numbers, filler)
@@ -76,11 +81,10 @@ func (r *run) writeShare(ctx context.Context, conn *pgx.Conn, p pace, w int, sta
 			return fmt.Errorf("insert: %w", err)
 		}
 		done := time.Since(x.base)
-		for n := from; n < from+p.rows; n++ {
+		for n := from; n < to; n++ {
 			x.done[n] = done
 		}
 	}
-	return nil
 }
 
 // incompressible is text that Postgres does not make smaller, always the same.

@@ -11,7 +11,8 @@ const (
 	drainBatches = "drain-100"    // 100 rows in a transaction
 	drainSingles = "drain-1"      // one row in a transaction
 	drainOneTx   = "drain-one-tx" // all rows in one transaction
-	paced        = "paced"        // commits at a given rate
+	paced        = "paced"        // commits at a given rate: how soon
+	atPace       = "pace"         // commits at a given rate: what they cost
 )
 
 // shape describes the events and their fate. In a scenario 0 and "" stand for the flags' values.
@@ -112,7 +113,7 @@ var scenarioNames = func() (names []string) {
 	for _, d := range (options{}).drains() {
 		names = append(names, d.name)
 	}
-	return append(names, paced)
+	return append(names, paced, atPace)
 }()
 
 // with is the stage with other events.

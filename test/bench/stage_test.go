@@ -65,6 +65,10 @@ func measure(t *testing.T, o options) *result {
 			st.with(d.shape).drains(t, r, d)
 			continue
 		}
+		if name == atPace {
+			st.costs(t, r)
+			continue
+		}
 		st.paces(t, r)
 	}
 	r.Load = append(r.Load, harness.LoadAverage())
