@@ -177,10 +177,16 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 			oid := message.Relation.TypeOf(s.r.c.Outbox.Columns.Payload)
 			steps = append(steps, step{kind: stepRelation, payload: oid})
 		case decoder.LogicalMessage:
-			if s.lookup && string(message.Prefix) == tokenPrefix && string(message.Content) == s.token {
+			if string(message.Prefix) != tokenPrefix {
+				continue
+			}
+			if string(message.Content) == store.AskedToken(s.r.c.Postgres.Slot) {
+				s.term.requests.Asked()
+			}
+			if s.lookup && string(message.Content) == s.token {
 				steps = append(steps, step{kind: stepToken})
 			}
-			if m := s.mark.Load(); m != nil && string(message.Prefix) == tokenPrefix && m.Is(message.Content) {
+			if m := s.mark.Load(); m != nil && m.Is(message.Content) {
 				steps = append(steps, step{kind: stepMark, lsn: s.commitLSN, mark: m})
 			}
 		}

@@ -114,6 +114,14 @@ func (h requestsHost) Asking() requests.Session {
 	return nil
 }
 
+// Hears is false for what stands behind events that wait, and for a relay that reads nothing.
+func (h requestsHost) Hears() bool {
+	s := h.t.session.Load()
+	paused, _ := h.t.r.pausing.State()
+	return s != nil && s.passed.Load() != 0 && !s.spools() && paused == nil && h.t.r.health.Role() == RoleActive &&
+		!h.t.behind()
+}
+
 func (h requestsHost) Router(ctx context.Context) (requests.Router, error) {
 	table, err := h.t.r.store.Outbox(ctx)
 	if err != nil {

@@ -135,6 +135,9 @@ const (
 	RequestRepublish = record.RequestRepublish
 )
 
+// TokenPrefix marks the relay's own logical messages in the WAL.
+const TokenPrefix = record.TokenPrefix
+
 // What an error of Postgres asks for.
 const (
 	Unclassified = record.Unclassified
@@ -183,6 +186,9 @@ var (
 	ErrNoDeadLetter = record.ErrNoDeadLetter
 	ErrNoRequest    = record.ErrNoRequest
 )
+
+// AskedToken is the message that is committed with a request to the relay of the slot.
+func AskedToken(slot string) string { return record.AskedToken(slot) }
 
 // Classify is the one table that says what to do about an error.
 func Classify(err error) Class { return record.Classify(err) }

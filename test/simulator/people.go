@@ -51,6 +51,9 @@ func (w *world) ask(kind string, f store.Filter) {
 	}
 }
 
+// farBudget is more WAL than a run has.
+const farBudget = 1 << 29
+
 // askOf writes a request to the relay of the slot.
 func (w *world) askOf(slot, kind string, f store.Filter) {
 	db := &w.server.db
@@ -59,6 +62,9 @@ func (w *world) askOf(slot, kind string, f store.Filter) {
 		RequestedAt: clock()}, slot: slot})
 	if w.real != nil {
 		w.real.asks(db.requests[id-1])
+	}
+	if w.profile.config.WAL.Budget > farBudget { // else the message alone would be more than it
+		w.server.commitToken(store.TokenPrefix, store.AskedToken(slot))
 	}
 	w.note("somebody asks for %s, request %d", kind, id)
 }

@@ -3,7 +3,7 @@
 // table, so that they outlive processes; the package works them off one after another under the relay's epoch. It knows
 // neither sessions nor the settler: it parks events again and makes them due, and what is parked is retried elsewhere.
 //
-// Its tests are those of package relay, on a real server, and the simulator with its mutants.
+// What it does is tested by package relay, on a real server, and by the simulator with its mutants.
 package requests
 
 import (
@@ -18,8 +18,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// pauseBetween is the pause between two looks for requests: one look-up by an index that is empty most of the time.
-const pauseBetween = 250 * time.Millisecond
+const (
+	// pauseBetween is the pause between two looks for requests: one look-up by an index that is empty most of the time.
+	pauseBetween = 250 * time.Millisecond
+	// restBetween is that pause while the stream tells of requests; older versions make some of which it does not.
+	restBetween = 5 * time.Second
+	// eagerFor is how long after such news the looks follow each other as usual: the stream may deliver a commit before
+	// others see it.
+	eagerFor = 5 * time.Second
+)
 
 // Tables is the part of the store that requests uses; package store documents its methods. A relay whose tables are not
 // it has no requests.
@@ -62,6 +69,8 @@ type Session interface {
 type Host interface {
 	Asking() Session // the session that has taken the slot over; nil: there is none
 	Stopping() bool
+	// Hears reports whether the stream delivers at once what is committed, so that [Executor.Asked] is called soon.
+	Hears() bool
 
 	// CannotRecord notes that a kind of write fails, and reports whether that is news; Recorded, that it does not any
 	// more.
@@ -104,10 +113,12 @@ type Executor struct {
 	queue   Queue
 	host    Host
 	pausing *Pausing
+	asked   chan struct{} // has a token after Asked
 
 	// Owned by Run.
-	session Session // that request was begun in
-	request int64   // being worked at; 0: none
+	eager   time.Time // until then looks follow each other as usual
+	session Session   // that request was begun in
+	request int64     // being worked at; 0: none
 	cursor  store.DeadCursor
 	looking *look // at the whole table, for a reconcile; nil: none
 	router  Router
@@ -118,6 +129,15 @@ type Executor struct {
 func New(o Options) *Executor {
 	return &Executor{
 		c: o.Config, log: o.Logger, tables: o.Tables, queue: o.Queue, host: o.Host, pausing: o.Pausing,
+		asked: make(chan struct{}, 1),
+	}
+}
+
+// Asked makes Run look now. Any goroutine may call it; it does not block.
+func (e *Executor) Asked() {
+	select {
+	case e.asked <- struct{}{}:
+	default:
 	}
 }
 
@@ -130,6 +150,8 @@ func (e *Executor) Run(ctx context.Context) {
 	for pause := pauseBetween; ; {
 		select {
 		case <-time.After(pause):
+		case <-e.asked:
+			e.eager = time.Now().Add(eagerFor)
 		case <-ctx.Done():
 			return
 		}
@@ -142,8 +164,11 @@ func (e *Executor) Run(ctx context.Context) {
 		switch {
 		case err == nil:
 			e.host.Recorded("request")
-			if more {
+			switch {
+			case more:
 				pause = 0
+			case e.rests():
+				pause = restBetween
 			}
 		case ctx.Err() != nil:
 			return
@@ -157,6 +182,11 @@ func (e *Executor) Run(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// rests reports whether looks may lie apart.
+func (e *Executor) rests() bool {
+	return e.request == 0 && !e.pausing.unsure.Load() && time.Now().After(e.eager) && e.host.Hears()
 }
 
 // look does the next portion of what is asked for, and reports whether there may be more.

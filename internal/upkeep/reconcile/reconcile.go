@@ -53,7 +53,7 @@ type Host interface {
 }
 
 // TokenPrefix marks the relay's own logical messages in the WAL.
-const TokenPrefix = "cdc-relay"
+const TokenPrefix = store.TokenPrefix
 
 const (
 	// unrecordedMost bounds the ids that one proof is about; most of them are events on their way.

@@ -126,7 +126,7 @@ func (s *Desk) requestReplay(ctx context.Context, tx pgx.Tx, ids []string, who, 
 	filter, err := json.Marshal(record.Filter{IDs: ids})
 	if err == nil {
 		err = tx.QueryRow(ctx, s.db.Names.SQL(addRequestSQL), s.db.Config.Slot, record.RequestReplay, string(filter), who,
-			note).Scan(&id)
+			note, record.AskedToken(s.db.Config.Slot)).Scan(&id)
 	}
 	return id, err
 }

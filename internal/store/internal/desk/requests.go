@@ -20,8 +20,10 @@ const (
 	maxNote = 2000
 )
 
-const addRequestSQL = `INSERT INTO {request} (slot, kind, filter, who, note)
-VALUES ($1, $2, $3::jsonb, $4, NULLIF($5, '')) RETURNING id`
+// addRequestSQL tells the relay by its stream, too.
+const addRequestSQL = `WITH added AS (INSERT INTO {request} (slot, kind, filter, who, note)
+ VALUES ($1, $2, $3::jsonb, $4, NULLIF($5, '')) RETURNING id)
+SELECT id FROM added, pg_logical_emit_message(true, '` + record.TokenPrefix + `', $6::text)`
 
 // AddRequest asks the relay that holds the slot, now or later, to do something; it is durable when AddRequest returns.
 // Anybody may ask: it is not fenced.
@@ -44,7 +46,7 @@ func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who
 	if err == nil {
 		err = s.db.One(ctx, db.Writing, func(row pgx.Row) error { return row.Scan(&id) },
 			s.db.Names.SQL(addRequestSQL), s.db.Config.Slot, kind, string(filter), s.db.Brief(who, maxWho),
-			s.db.Brief(note, maxNote))
+			s.db.Brief(note, maxNote), record.AskedToken(s.db.Config.Slot))
 	}
 	if err != nil {
 		return 0, fmt.Errorf("write the request: %w", err)

@@ -43,6 +43,15 @@ const (
 	RequestRepublish = "republish"
 )
 
+// TokenPrefix marks the relay's own logical messages in the WAL.
+const TokenPrefix = "cdc-relay"
+
+// askedToken is followed by the name of the slot.
+const askedToken = "asked/"
+
+// AskedToken is the message that is committed with a request to the relay of the slot.
+func AskedToken(slot string) string { return askedToken + slot }
+
 // Request is a person's request to the relay that holds the slot. Names in JSON are stable.
 type Request struct {
 	ID          int64      `json:"id"`
