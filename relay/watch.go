@@ -19,6 +19,7 @@ const (
 	countRests    = 10               // but at most a tenth of the time: each of them is read
 	clockEvery    = 10 * time.Second // the server's clock is compared this often
 	slotEvery     = 2 * time.Second  // pg_replication_slots is read this often, and more often where the lease needs it
+	stillEvery    = 8 * time.Second  // the rest is read this often while nothing is written; what is older is not shown
 )
 
 // watch keeps the state row and the gauges that come from the database up to date. It is the state row's one writer
@@ -37,6 +38,33 @@ type watch struct {
 	of            *session // that saved is of: where the slot went back, as on a promoted server, its positions are lower
 
 	wrote, looked, compared, clocked time.Time // last
+
+	whole   moment    // of the last look that left nothing out; zero: there is none
+	wholeAt time.Time // then
+	alike   int       // whole looks at that moment, one after another
+}
+
+// moment is what moves whenever something is written, received or settled.
+type moment struct {
+	s       *session
+	end     outbox.LSN
+	settled uint64
+}
+
+// still reports whether nothing is left to be read, and nothing has moved since the last two whole looks, so that
+// another would show the same. Else this one is to be whole. Rows that are due by time alone need it always.
+func (w *watch) still(slot store.SlotStatus, s *session) bool {
+	now := moment{s, slot.WALEnd, w.r.meter.Outcomes.Settled()}
+	if now != w.whole {
+		w.alike = 0
+	}
+	if w.alike > 1 && slot.Confirmed >= slot.WALEnd && w.rowsLeft == 0 && w.r.c.Outbox.Retention == 0 &&
+		time.Since(w.wholeAt) < stillEvery {
+		return true
+	}
+	w.whole, w.wholeAt = now, time.Now()
+	w.alike++
+	return false
 }
 
 func (t *term) watch(ctx context.Context) {
@@ -215,7 +243,11 @@ func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 		return
 	}
 	w.term.considerSpool(s, *slot)
+	if w.still(*slot, s) {
+		return
+	}
 	if sender, err := w.r.store.Walsender(bounded, uint32(s.grant.PID)); err != nil {
+		w.whole = moment{}
 		owner.heed(err)
 	} else {
 		w.r.meter.Database.LookedAtSender(meter.SenderLook{Walsender: sender, At: asked, End: slot.WALEnd,
@@ -223,6 +255,7 @@ func (w *watch) lookAtDatabase(ctx context.Context, s *session) {
 	}
 	n, age, err := w.r.store.MirrorLag(bounded)
 	if err != nil {
+		w.whole = moment{}
 		w.r.meter.Database.MirrorUnread()
 		owner.heed(err)
 		return

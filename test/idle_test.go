@@ -1,6 +1,7 @@
 package test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,7 +14,8 @@ import (
 )
 
 // idlePostgres does nothing by itself that writes WAL.
-var idlePostgres = embedded.PostgresConfig{Settings: map[string]string{"autovacuum": "off", "checkpoint_timeout": "1h"}}
+var idlePostgres = embedded.PostgresConfig{Settings: map[string]string{"autovacuum": "off", "checkpoint_timeout": "1h",
+	"shared_preload_libraries": "pg_stat_statements"}}
 
 // Another database writes, the outbox is idle. Break it catches: a position that is confirmed at commits of the outbox
 // only, so that the slot keeps the whole cluster's WAL. Seen to fail with keepalives kept from the ledger.
@@ -51,20 +53,63 @@ func TestIdleSystemStaysIdle(t *testing.T) {
 	s.load(t, harness.Workload{Events: 10}).Wait(t)
 	s.settled(t)
 	harness.Eventually(t, time.Minute, "every row is marked", s.marked(t))
-	const still = 5 * time.Second
+	pg.Exec(t, "CREATE EXTENSION pg_stat_statements")
+	const still = 10 * time.Second
 	time.Sleep(2 * time.Second) // for what follows the last event: a final write of the state
+	pg.Exec(t, "SELECT pg_stat_statements_reset()")
 	position, processor := pg.Query(t, "SELECT pg_current_wal_insert_lsn()"), cpuTime(t, s.relay.PID())
 	time.Sleep(still)
 	written := s.number(t, pg.Query(t, fmt.Sprintf("SELECT (pg_current_wal_insert_lsn() - '%s'::pg_lsn)::bigint",
 		position)))
 	used := cpuTime(t, s.relay.PID()) - processor
-	t.Logf("idle for %v: %d bytes of WAL, %v of processor time", still, written, used)
+	statements := s.number(t, pg.Query(t,
+		"SELECT sum(calls) FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_statements%'"))
+	t.Logf("idle for %v: %d bytes of WAL, %v of processor time, %d statements", still, written, used, statements)
+	if most := 15 * int(still/time.Second); statements > most { // five to a transaction
+		t.Errorf("statements while idle: got %d in %v, want at most %d", statements, still, most)
+	}
 	if most := 512; written > most { // Postgres itself logs running transactions every 15 s, in some 100 bytes
 		t.Errorf("WAL written while idle: got %d bytes, want at most %d", written, most)
 	}
 	if most := still / 20; used > most {
 		t.Errorf("processor time while idle: got %v in %v, want at most %v", used, still, most)
 	}
+}
+
+// Break it catches: an idle relay that learns of a request at its next look only, which is seconds later.
+func TestIdleRelayHearsOfRequestsByItsStream(t *testing.T) {
+	harness.Full(t)
+	pg := harness.NewOwnPostgres(t, idlePostgres)
+	pg.Exec(t, "CREATE EXTENSION pg_stat_statements")
+	s := startScenario(t, pg, harness.Kafka(t))
+	looks := func() int {
+		return s.number(t, pg.Query(t, `SELECT coalesce(sum(calls), 0) FROM pg_stat_statements WHERE query LIKE
+			'%cdc_relay_request%ORDER BY r.kind NOT IN%'`))
+	}
+	ask := func(args ...string) {
+		if code, _, said := s.relay.Run(t, args...); code != 0 {
+			t.Fatalf("%v: exit code %d: %s", args, code, said)
+		}
+	}
+	const rest, tries = 5 * time.Second, 5 // between two looks
+	took := rest
+	for range tries { // a busy machine may take long, but not each time
+		before := looks()
+		harness.Eventually(t, time.Minute, "the relay looks for requests", func(context.Context) string {
+			if looks() == before {
+				return "it does not"
+			}
+			return ""
+		})
+		began := time.Now()
+		ask("pause", "--note", "right after a look")
+		s.looks(t, "NOT EXISTS (SELECT FROM cdc_relay_request WHERE finished_at IS NULL)")
+		if took = time.Since(began); took < rest/2 {
+			return
+		}
+		ask("resume")
+	}
+	t.Errorf("a request right after a look: executed after %v, want at once", took)
 }
 
 // cpuTime returns a process's CPU time so far, from /proc/<pid>/stat (proc(5)), in ticks of 10 ms.

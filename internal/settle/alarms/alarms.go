@@ -19,6 +19,8 @@ const (
 	lookEvery = 250 * time.Millisecond
 	// readEvery is how often what is open is read again: people acknowledge it, other processes add to it.
 	readEvery = 2 * time.Second
+	// calmEvery is how often while nothing is open, so that there is nothing to acknowledge.
+	calmEvery = 8 * time.Second
 	// knownFor is for how long what was read counts as known.
 	knownFor = 5 * readEvery
 )
@@ -90,7 +92,7 @@ func (k *Keeper) Run(ctx context.Context, tables Tables, host Host) {
 			read = time.Time{}
 			continue
 		}
-		if len(fresh) == 0 && time.Since(read) < readEvery {
+		if len(fresh) == 0 && time.Since(read) < k.pause() {
 			continue
 		}
 		read = time.Now()
@@ -102,6 +104,14 @@ func (k *Keeper) Run(ctx context.Context, tables Tables, host Host) {
 			host.CannotRecord("alarm", err)
 		}
 	}
+}
+
+// pause is between two looks at what is open.
+func (k *Keeper) pause() time.Duration {
+	if k.Known() && !k.tells() {
+		return calmEvery
+	}
+	return readEvery
 }
 
 // step stores what is fresh and reads what is open.

@@ -73,6 +73,8 @@ const (
 	sweepRest = 4
 	// reconcilerLook is the pause between two looks whether there is something to do.
 	reconcilerLook = 500 * time.Millisecond
+	// reconcilerRest is that pause after a look that found nothing to do.
+	reconcilerRest = 2 * time.Second
 	// reconcilerAgain is the pause after a round that Postgres, or the end of a session, cut off.
 	reconcilerAgain = 5 * time.Second
 	// markLook is the pause between two looks whether the stream has come as far as a proof needs.
@@ -197,6 +199,9 @@ func (c *Reconciler) Run(ctx context.Context, tables Tables, host Host) {
 			}
 		} else {
 			err = c.step(ctx, s)
+			if rest := c.rest(); rest > reconcilerLook {
+				timer.Reset(rest)
+			}
 		}
 		if err != nil && ctx.Err() == nil {
 			s.Heed(err)
@@ -204,6 +209,14 @@ func (c *Reconciler) Run(ctx context.Context, tables Tables, host Host) {
 			timer.Reset(reconcilerAgain)
 		}
 	}
+}
+
+// rest is until there may be something to do, 0 while something is under way.
+func (c *Reconciler) rest() time.Duration {
+	if c.sweep != nil || c.soon.Load() {
+		return 0
+	}
+	return min(time.Until(c.due), reconcilerRest)
 }
 
 // failed notes a round that was cut off. It proves nothing, and the age of the last clean one tells.
