@@ -36,6 +36,7 @@ type spending struct {
 	wakes                      float64       // of the relay's threads
 	wal                        uint64
 	requests, transactions     float64 // to the broker; of the journal
+	collections                float64 // of garbage
 }
 
 func (r *run) spending() spending {
@@ -44,6 +45,7 @@ func (r *run) spending() spending {
 		wal:      r.walEnd(),
 		requests: r.relay.Metric(r.t, "kafka_produce_requests_total"), transactions: r.relay.Metric(r.t,
 			"outbox_settle_batch_size_count"),
+		collections: r.relay.Metric(r.t, "go_gc_duration_seconds_count"),
 	}
 	sum := func(where string) (sum time.Duration) {
 		var pids []int
@@ -101,6 +103,7 @@ func (st *stage) costOnce(t *testing.T, v variant, p pace) []sample {
 		{"its Postgres sessions, CPU s per million", perMillion(after.sessions-before.sessions, p.total), none},
 		{"its walsender, CPU s per million", perMillion(after.walsender-before.walsender, p.total), none},
 		{"relay, wake-ups of threads per event", (after.wakes - before.wakes) / events, none},
+		{"relay, collections of garbage per 1,000 events", 1000 * (after.collections - before.collections) / events, none},
 		{"produce requests per event", (after.requests - before.requests) / events, none},
 		{"journal transactions per event", (after.transactions - before.transactions) / events, none},
 		{"WAL, bytes per event, the events' own included", float64(after.wal-before.wal) / events, none},
