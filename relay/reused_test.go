@@ -180,8 +180,8 @@ func TestRowsOfUsedIDsArePublishedAfterALostSlot(t *testing.T) {
 }
 
 // A listed row was deleted before it was sent, its id was used again, and the process died after a later row of the
-// same key was sent and before that was journaled. Break it catches: the new row, taken for the listed one and for gone
-// from the topic, which holds a later record of its key: it is never sent.
+// same key was sent and before that was journaled. Break it catches: the new row, taken for the listed one and for
+// gone from the topic, which holds a later record of its key: it is never sent.
 func TestARowThatUsesAListedIDAgainIsNotTakenForGone(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

@@ -97,7 +97,8 @@ func TestPastedStatementsOfCheckFixWhatItFound(t *testing.T) {
 		{"a column that is gone", `ALTER TABLE outbox_events RENAME COLUMN payload TO body`, environ,
 			[]string{`ADD COLUMN "payload" jsonb`}},
 		{"a table that inherits", `CREATE TABLE child () INHERITS (outbox_events)`, environ, []string{"NO INHERIT"}},
-		{"no rights", "REVOKE ALL ON SCHEMA public FROM PUBLIC", weak, []string{"GRANT SELECT", "GRANT USAGE", "REPLICATION"}},
+		{"no rights", "REVOKE ALL ON SCHEMA public FROM PUBLIC", weak,
+			[]string{"GRANT SELECT", "GRANT USAGE", "REPLICATION"}},
 		{"what hides rows", `ALTER TABLE outbox_events ENABLE ROW LEVEL SECURITY;
 			ALTER TABLE cdc_relay_parked ENABLE ROW LEVEL SECURITY;
 			CREATE RULE nothing AS ON UPDATE TO outbox_events DO INSTEAD NOTHING`, weak,

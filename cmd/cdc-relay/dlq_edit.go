@@ -118,8 +118,8 @@ func (c dlqEditCommand) change(ctx context.Context, a *cli.App, st *store.Store,
 	}
 	if err == nil && !now.Same(was) {
 		changed = true
-		request, err = st.EditDead(ctx, store.Edit{ID: c.IDs[0], Payload: now.Payload, Headers: now.Headers, Seen: len(d.Edits),
-			Who: c.Name(), Note: c.Note, Replay: !c.NoReplay})
+		request, err = st.EditDead(ctx, store.Edit{ID: c.IDs[0], Payload: now.Payload, Headers: now.Headers,
+			Seen: len(d.Edits), Who: c.Name(), Note: c.Note, Replay: !c.NoReplay})
 	}
 	if err != nil && changed && dir != "" {
 		return 0, true, fmt.Errorf("%w; what you wrote is in %s", err, dir)

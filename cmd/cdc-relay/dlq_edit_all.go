@@ -52,20 +52,29 @@ type editedAll struct {
 	Requests  []int64            `json:"requests,omitempty"` // of the replays
 }
 
-// runAll changes all that is chosen, in portions, and asks for the replay of what it has changed.
-func (c *dlqEditCommand) runAll(a *cli.App) error {
+// wanted is what the flags ask for.
+func (c *dlqEditCommand) wanted(a *cli.App) (store.EditAll, error) {
 	e := store.EditAll{Filter: c.Filter(a), Who: c.Name(), Note: c.Note, Replay: !c.NoReplay,
 		Patch: store.Patch{Tombstone: c.Tombstone, Payload: given(c.MergePayload), Headers: given(c.MergeHeaders)}}
 	if e.Filter.Criteria() == "" && !c.merges() && !c.Tombstone {
-		return cli.Usage(errors.New("nothing is chosen: name a dead letter by its id, or give --merge-payload, " +
+		return e, cli.Usage(errors.New("nothing is chosen: name a dead letter by its id, or give --merge-payload, " +
 			"--merge-headers or --tombstone with ids, filters or --all"))
 	}
 	if c.PayloadFile != "" || c.HeadersFile != "" || e.Patch.Check() != nil && !c.merges() {
-		return cli.Usage(errors.New("more than one dead letter may be chosen: give --merge-payload, --merge-headers or " +
+		return e, cli.Usage(errors.New("more than one dead letter may be chosen: give --merge-payload, --merge-headers or " +
 			"--tombstone; an editor, --payload-file and --headers-file are for one that is named by its id"))
 	}
 	if err := e.Patch.Check(); err != nil {
-		return cli.Usage(err)
+		return e, cli.Usage(err)
+	}
+	return e, nil
+}
+
+// runAll changes all that is chosen, in portions, and asks for the replay of what it has changed.
+func (c *dlqEditCommand) runAll(a *cli.App) error {
+	e, err := c.wanted(a)
+	if err != nil {
+		return err
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
@@ -178,8 +187,9 @@ func (c *dlqEditCommand) preview(ctx context.Context, a *cli.App, st *store.Stor
 		return a.PrintJSON(map[string]any{"matching": n, "id": d.ID, "changed": changed, "payload": shown,
 			"headers": string(headers)})
 	}
-	cli.Fprintf(a.Out, "%d dead letters match; nothing was edited. The newest, %s, would send\n  payload  %s\n  headers  %s\n",
-		n, cli.Plain(d.ID), cli.Plain(string(payload)), cli.Plain(string(headers)))
+	cli.Fprintf(a.Out,
+		"%d dead letters match; nothing was edited. The newest, %s, would send\n  payload  %s\n  headers  %s\n", n,
+		cli.Plain(d.ID), cli.Plain(string(payload)), cli.Plain(string(headers)))
 	return nil
 }
 

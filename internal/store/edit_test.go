@@ -278,8 +278,9 @@ func TestAnEditOfAllIsDoneInPortions(t *testing.T) {
 		t.Errorf("once more: got %d edited, want none", edited)
 	}
 	const want = `{"m": {"x": 1}, "n": %d}`
-	got := pg.Query(t, `SELECT string_agg(d.payload::text || ' ' || (d.headers ->> 'h') || ' ' || coalesce(d.edited_by, '-')
- || ' ' || (SELECT count(*) FROM cdc_relay_edit e WHERE e.event_id = d.original_id), E'\n' ORDER BY d.original_id)
+	got := pg.Query(t, `SELECT string_agg(d.payload::text || ' ' || (d.headers ->> 'h') || ' ' ||
+ coalesce(d.edited_by, '-') || ' ' ||
+ (SELECT count(*) FROM cdc_relay_edit e WHERE e.event_id = d.original_id), E'\n' ORDER BY d.original_id)
  FROM outbox_events_dlq d`)
 	var lines []string
 	for i := range 8 {
@@ -297,8 +298,8 @@ func TestAnEditOfAllIsDoneInPortions(t *testing.T) {
 	if all := strings.Join(lines, "\n"); got != all {
 		t.Errorf("got\n%s\nwant\n%s", got, all)
 	}
-	if ids := pg.Query(t, `SELECT string_agg(filter ->> 'ids', ' ' ORDER BY id) FROM cdc_relay_request`); len(asked) != 3 ||
-		strings.Count(ids, "0000-7000") != 5 {
+	ids := pg.Query(t, `SELECT string_agg(filter ->> 'ids', ' ' ORDER BY id) FROM cdc_relay_request`)
+	if len(asked) != 3 || strings.Count(ids, "0000-7000") != 5 {
 		t.Errorf("replays: got %d, of %s; want each edited event once", len(asked), ids)
 	}
 	for _, wrong := range []store.EditAll{{Patch: e.Patch}, {Filter: e.Filter}} {

@@ -314,9 +314,9 @@ func TestARowMadeAfterItsIDWasJournaledIsAnotherEvent(t *testing.T) {
 	}
 }
 
-// A table is emptied and filled with the same ids while a catch-up is interrupted. Breaks caught: a new row in the place
-// of a listed one, sent or not, in front of events that were committed before it; a listed row that is left out because
-// the application wrote it once more, or gave it a time of the future.
+// A table is emptied and filled with the same ids while a catch-up is interrupted. Breaks caught: a new row in the
+// place of a listed one, sent or not, in front of events that were committed before it; a listed row that is left out
+// because the application wrote it once more, or gave it a time of the future.
 func TestARowWithTheIDOfOneThatWasCaughtUpIsLeftToTheStream(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))

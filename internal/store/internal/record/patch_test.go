@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// The examples of RFC 7396, appendix A, that are objects, and what else a payload may hold. Breaks caught: a member that
-// is not removed, or set to null; a patch of a patch; numbers that lose digits, text that gains escapes; bytes that
-// change though nothing else does.
+// The examples of RFC 7396, appendix A, that are objects, and what else a payload may hold. Breaks caught: a member
+// that is not removed, or set to null; a patch of a patch; numbers that lose digits, text that gains escapes; bytes
+// that change though nothing else does.
 func TestPatchMergesObjects(t *testing.T) {
 	for _, c := range []struct{ was, patch, want string }{
 		{`{"a":"b"}`, `{"a":"c"}`, `{"a":"c"}`},

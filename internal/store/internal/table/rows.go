@@ -26,9 +26,9 @@ const (
 
 // CatchUpRows gives the next rows of the list that [Reader.SnapshotCatchUp] made, after the row given, as long as they
 // still exist and are not recorded in the meantime: at most limit, and not many more bytes than 4 MiB. None means that
-// the list is done. A row that was made after the list, by its time and its transaction, is not the listed one, but uses
-// its id again: the stream brings it, in its own order. The fields have the text form that the stream gives; Position is
-// left to the caller. ErrFenced after a takeover by another.
+// the list is done. A row that was made after the list, by its time and its transaction, is not the listed one, but
+// uses its id again: the stream brings it, in its own order. The fields have the text form that the stream gives;
+// Position is left to the caller. ErrFenced after a takeover by another.
 func (s *Reader) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]record.CatchUpRow, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
