@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -307,5 +308,29 @@ func TestAnEditOfAllIsDoneInPortions(t *testing.T) {
 			!errors.Is(err, store.ErrFilter) {
 			t.Errorf("%+v: got %v, want a refusal", wrong, err)
 		}
+	}
+}
+
+// The payload of an event that is too large stays in the outbox. Break caught: an edit of its headers, of one or of all,
+// that makes a tombstone of it.
+func TestAnEditOfHeadersKeepsAPayloadThatIsInTheOutbox(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	letter := deadAt(1, "k")
+	letter.Code, letter.Event.Payload = outbox.EventTooLarge, nil
+	bury(t, s, letter)
+	e := store.Edit{ID: uuid(1), Headers: []byte(`{"h": "w"}`), Who: "ann"}
+	if _, err := s.EditDead(t.Context(), e); !errors.Is(err, store.ErrEdit) ||
+		!strings.Contains(err.Error(), "in the outbox only") {
+		t.Errorf("headers of one: got %v, want a refusal", err)
+	}
+	step, err := s.EditAll(t.Context(), store.EditAll{Filter: store.Filter{All: true}, Who: "ann",
+		Patch: store.Patch{Headers: []byte(`{"h": "w"}`)}}, store.DeadCursor{}, 10)
+	if err != nil || step.Edited != 0 || len(step.Refused) != 1 {
+		t.Errorf("headers of all: got %+v, %v, want one refused", step, err)
+	}
+	e.Payload = []byte(`{"small": true}`)
+	if _, err := s.EditDead(t.Context(), e); err != nil {
+		t.Errorf("another payload: %v", err)
 	}
 }

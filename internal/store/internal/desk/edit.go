@@ -24,7 +24,7 @@ const editableSQL = `SELECT d.id, {payload}, d.headers::text,
   WHEN d.discarded_at IS NOT NULL THEN 'it was discarded'
   WHEN EXISTS (SELECT FROM {parked} q WHERE q.source = d.source AND q.event_id = d.original_id)
   THEN 'it is being replayed' ELSE '' END,
- (SELECT count(*) FROM {edit} e WHERE e.source = d.source AND e.event_id = d.original_id)
+ (SELECT count(*) FROM {edit} e WHERE e.source = d.source AND e.event_id = d.original_id), ` + keptInTable + `
 FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::{id}`
 
 const keepFormerSQL = `INSERT INTO {edit} (source, event_id, who, note, payload, headers)
@@ -37,7 +37,8 @@ const editSQL = `UPDATE {dlq} SET payload = {new}, headers = $3::text::{headers}
 // its replay where that is wanted, in one durable transaction: a crash leaves all of it or nothing. request is the
 // number of the replay, 0 without. Anybody may edit, whether a relay runs or not; it is not fenced.
 // [record.ErrNoDeadLetter]: there is none; [record.ErrCannot]: it is none that is open, or someone edited it
-// in the meantime; [record.ErrEdit]: the table does not take it, or no message would.
+// in the meantime; [record.ErrEdit]: the table does not take it, or no message would, or it has
+// none for a payload that is in the outbox only.
 func (s *Desk) EditDead(ctx context.Context, e record.Edit) (request int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
@@ -88,10 +89,12 @@ func (s *Desk) edit(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, e
 	var payload []byte
 	var wasHeaders *string
 	var closed string
+	var kept bool
 	if _, err := tx.Exec(ctx, s.editText(o, lockDeadSQL), source, e.ID); err != nil {
 		return err
 	}
-	err := tx.QueryRow(ctx, s.editText(o, editableSQL), source, e.ID).Scan(&number, &payload, &wasHeaders, &closed, &edits)
+	err := tx.QueryRow(ctx, s.editText(o, editableSQL), source, e.ID).Scan(&number, &payload, &wasHeaders, &closed, &edits,
+		&kept)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return record.ErrNoDeadLetter
@@ -99,6 +102,9 @@ func (s *Desk) edit(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, e
 		return err
 	case closed != "":
 		return fmt.Errorf("%w: %s", record.ErrCannot, closed)
+	case kept && e.Payload == nil: // what was not read would be sent as a tombstone
+		return fmt.Errorf("%w: its payload is in the outbox only, because the event is too large: give it another one, or "+
+			"raise limits.max_event_bytes, restart the relay and replay it", record.ErrEdit)
 	case edits != int64(e.Seen):
 		return fmt.Errorf("%w: it was edited at the same time; check it again: cdc-relay dlq show %s",
 			record.ErrCannot, e.ID)
