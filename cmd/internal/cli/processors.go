@@ -18,8 +18,8 @@ const (
 	leastOfAll = 0.4
 	// calmTime is how long a process must be calm before it is left with one.
 	calmTime = 2 * time.Second
-	// A look that is late by lateLook, and the next one too, of a process that uses more than lateShare of a core: others
-	// use the machine, and several threads get more of it than one.
+	// A look that is late by lateLook, of a process that uses more than lateShare of a core: others use the machine, and
+	// several threads get more of it than one. A share of a core says little about a process that is kept from using it.
 	lateLook, lateShare = 10 * time.Millisecond, 0.05
 )
 
@@ -61,7 +61,6 @@ func FollowLoad(ctx context.Context) {
 type processors struct {
 	one  bool
 	calm time.Duration // for so long
-	late bool          // the last look
 }
 
 // look takes in the time since the last look, the CPU time used in it, and how long it was to be, and returns the pause
@@ -72,12 +71,10 @@ func (p *processors) look(took, used, meant time.Duration) (pause time.Duration)
 	if p.one {
 		most = mostOfOne
 	}
-	late := took-meant > lateLook && share > lateShare
-	if share > most || late && p.late {
-		p.one, p.calm, p.late = false, 0, late
+	if share > most || took-meant > lateLook && share > lateShare {
+		p.one, p.calm = false, 0
 		return busyLook
 	}
-	p.late = late
 	if p.calm += took; p.calm >= calmTime {
 		p.one = true
 	}

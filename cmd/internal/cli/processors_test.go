@@ -23,17 +23,15 @@ func TestBusyProcessHasAllCoresAfterOneLook(t *testing.T) {
 	}
 }
 
-func TestStarvedProcessHasAllCoresAfterTwoLooks(t *testing.T) {
+// Break it catches: a drain on a busy machine that is left with one core, as it gets little of it.
+func TestStarvedProcessHasAllCoresAfterALateLook(t *testing.T) {
 	p := processors{one: true}
-	if !p.share(0.1, 2*lateLook) {
-		t.Error("one late look: want it to be left with one, it may have been chance")
-	}
 	if p.share(0.1, 2*lateLook) {
-		t.Error("two late looks: left with one")
+		t.Error("a late look: left with one")
 	}
 	p = processors{one: true}
-	if p.share(0.01, 2*lateLook); !p.share(0.01, 2*lateLook) {
-		t.Error("two late looks of an idle process: it needs no more than one")
+	if !p.share(0.01, 2*lateLook) {
+		t.Error("a late look of an idle process: it needs no more than one")
 	}
 }
 
