@@ -311,8 +311,8 @@ func TestAnEditOfAllIsDoneInPortions(t *testing.T) {
 	}
 }
 
-// The payload of an event that is too large stays in the outbox. Break caught: an edit of its headers, of one or of all,
-// that makes a tombstone of it.
+// The payload of an event that is too large stays in the outbox. Break caught: an edit of its headers, of one or of
+// all, that makes a tombstone of it.
 func TestAnEditOfHeadersKeepsAPayloadThatIsInTheOutbox(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
