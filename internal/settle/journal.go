@@ -123,10 +123,11 @@ func (j *journal) wait(hurries func() bool) time.Duration {
 }
 
 // hurries reports whether something waits for the journal: a lane that is held, or has parked events that move, goes
-// on only when what was sent of it is recorded; someone waits until nothing is in flight, as a stop does; or a share of
-// the window or of max_unrecorded is used up.
+// on only when what was sent of it is recorded; someone waits until nothing is in flight, as a stop does, or for
+// the end of a backlog; or a share of the window or of max_unrecorded is used up.
 func (l *loop) hurries() bool {
-	if l.journal.pending.retried || len(l.lanes.byName) > 0 || len(l.parking.lanes) > 0 || l.settler.inflight.awaited() {
+	if l.journal.pending.retried || len(l.lanes.byName) > 0 || len(l.parking.lanes) > 0 || l.settler.inflight.awaited() ||
+		l.old != nil && l.old() {
 		return true
 	}
 	window, unrecorded := l.settler.engine.Filled()

@@ -3,6 +3,7 @@ package settle
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -121,6 +122,7 @@ type paceBench struct {
 	engine  *sink.Engine
 	settler *Settler
 	tables  *journaling
+	old     atomic.Bool // the stream delivers a backlog
 }
 
 // atAPace runs the test in a bubble, with the limits.
@@ -131,12 +133,14 @@ func atAPace(t *testing.T, limits config.Limits, test func(b *paceBench)) {
 		c.Limits = limits
 		engine := sink.New(broker, sink.Config{MaxEvents: limits.InFlightEvents, MaxBytes: int(limits.InFlightBytes),
 			MaxUnrecorded: limits.MaxUnrecorded})
+		b := &paceBench{T: t, engine: engine, tables: tables}
 		s := New(Options{Config: c, Tables: tables, Engine: engine, Host: nobody{}, Meter: deaf{}, Pulse: nobody{},
-			ReadsBack: true})
+			ReadsBack: true, Old: b.old.Load})
+		b.settler = s
 		ctx, end := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
 		loop.Go(func() { s.loop.run(ctx) })
-		test(&paceBench{t, engine, s, tables})
+		test(b)
 		end()
 		loop.Wait()
 		if err := engine.Close(t.Context()); err != nil {
@@ -185,6 +189,22 @@ func TestJournalTakesLargeStepsAtAPaceAndHurriesForWhoWaits(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		if jobs := b.tables.take(); len(jobs) != 1 || b.settler.inflight.Len() != 0 {
 			b.Errorf("an event alone: got %v journaled a millisecond later, want it", jobs)
+		}
+	})
+}
+
+// Breaks it catches: the last events of a backlog that wait for the gap of its pace.
+func TestJournalIsNotLateAtTheEndOfABacklog(t *testing.T) {
+	atAPace(t, config.Default().Limits, func(b *paceBench) {
+		b.old.Store(true)
+		for range 1000 {
+			b.send(1000)
+			time.Sleep(time.Millisecond)
+		}
+		b.old.Store(false)
+		time.Sleep(journalGap)
+		if left := b.settler.inflight.Len(); left > 0 {
+			b.Errorf("%v after the last event of a backlog: %d events are not journaled", journalGap, left)
 		}
 	})
 }

@@ -33,6 +33,7 @@ var writeBackoff = retry.Backoff{Initial: 20 * time.Millisecond, Max: 2 * time.S
 type loop struct {
 	settler *Settler
 	pulse   Pulse
+	old     func() bool // see Options.Old
 
 	arrived  chan []*sink.Record // results of the sink
 	doomed   chan []*Delivery    // events that cannot be messages
@@ -51,7 +52,7 @@ type loop struct {
 
 func newLoop(s *Settler, o Options) *loop {
 	l := &loop{
-		settler: s, pulse: o.Pulse,
+		settler: s, pulse: o.Pulse, old: o.Old,
 		arrived: make(chan []*sink.Record), doomed: make(chan []*Delivery), words: make(chan breakerWord),
 		progress: make(chan struct{}, 1),
 		journal:  newJournal(s.c.Limits, steadyGapOf(s.c.LatencyTarget, o.ReadsBack)),

@@ -132,6 +132,8 @@ type Options struct {
 
 	// ReadsBack: after a crash the relay finds in the topics what was sent and not journaled.
 	ReadsBack bool
+	// Old reports whether the stream delivers a backlog: someone waits for its end. Nil: it never does.
+	Old func() bool
 }
 
 // Pulse is told when a goroutine begins to work and when it waits.
