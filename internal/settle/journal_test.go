@@ -54,7 +54,6 @@ func TestOutcomesWaitForCompanyUnlessTheyAreAShareOfTheWindow(t *testing.T) {
 // Breaks it catches: a gap that is long for events that are rare, or while something waits for the journal, or where
 // topics cannot be read back; one that stays short at a pace.
 func TestJournalGapFollowsThePace(t *testing.T) {
-	const pace = time.Millisecond
 	for _, test := range []struct {
 		name      string
 		readsBack bool
