@@ -274,8 +274,8 @@ func (j *judge) sessions(url, shut, large string) {
 // changes sends each example of the document, and looks at what became of it. What ends a dead letter comes last.
 func (j *judge) changes(url, dead string) {
 	j.t.Helper()
-	order := []string{"/api/v1/dlq/{id}/edit", "/api/v1/dlq/edit", "/api/v1/alarms/ack", "/api/v1/retry", "/api/v1/pause", "/api/v1/resume",
-		"/api/v1/dlq/replay", "/api/v1/dlq/discard"}
+	order := []string{"/api/v1/dlq/{id}/edit", "/api/v1/dlq/edit", "/api/v1/alarms/ack", "/api/v1/retry",
+		"/api/v1/pause", "/api/v1/resume", "/api/v1/dlq/replay", "/api/v1/dlq/discard"}
 	sent := j.sent
 	for _, path := range order {
 		for _, body := range j.examples(j.d.Paths[path]["post"]) {
