@@ -2,6 +2,7 @@ package requests
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,18 +16,18 @@ import (
 type empty struct {
 	Tables
 	Host
-	looks int
-	deaf  bool
+	looks atomic.Int64
+	deaf  atomic.Bool
 }
 
 func (e *empty) NextRequest(context.Context) (*store.Request, error) {
-	e.looks++
+	e.looks.Add(1)
 	return nil, nil
 }
 
 func (*empty) Asking() Session { return streaming{} }
 func (*empty) Stopping() bool  { return false }
-func (e *empty) Hears() bool   { return !e.deaf }
+func (e *empty) Hears() bool   { return !e.deaf.Load() }
 func (*empty) Recorded(string) {}
 
 type streaming struct{ Session }
@@ -41,30 +42,30 @@ func TestRequestsAreLookedForSeldomUntilTheStreamTellsOfOne(t *testing.T) {
 		h := &empty{}
 		e := New(Options{Logger: zerolog.Nop(), Tables: h, Host: h, Pausing: NewPausing()})
 		go e.Run(ctx)
-		looks := func(d time.Duration) int {
+		looks := func(d time.Duration) int64 {
 			t.Helper()
 			synctest.Wait()
-			before := h.looks
+			before := h.looks.Load()
 			time.Sleep(d)
 			synctest.Wait()
-			return h.looks - before
+			return h.looks.Load() - before
 		}
 		looks(pauseBetween)
 		if got := looks(10 * restBetween); got != 10 {
 			t.Errorf("at rest: got %d looks in %v, want 10", got, 10*restBetween)
 		}
-		before := h.looks
+		before := h.looks.Load()
 		e.Asked()
 		synctest.Wait()
-		if got := h.looks - before; got != 1 {
+		if got := h.looks.Load() - before; got != 1 {
 			t.Errorf("the stream has told of a request: got %d looks at once, want 1", got)
 		}
-		if got := looks(eagerFor); got < int(eagerFor/pauseBetween)-1 {
+		if got := looks(eagerFor); got < int64(eagerFor/pauseBetween)-1 {
 			t.Errorf("after that, when its commit may not be seen yet: got %d looks in %v, want one each %v", got, eagerFor,
 				pauseBetween)
 		}
 		looks(restBetween)
-		h.deaf = true
+		h.deaf.Store(true)
 		looks(restBetween) // the last that was long
 		if got := looks(10 * pauseBetween); got != 10 {
 			t.Errorf("the stream stands still: got %d looks in %v, want 10", got, 10*pauseBetween)
