@@ -178,7 +178,7 @@ func (p *place) wantLacking(t *testing.T, words ...string) {
 		_, _ = f.Submit(ctx, sinktest.Events(p.topic, p.fresh, 1))
 	}()
 	harness.Eventually(t, 30*time.Second, "the missing right is told", func(context.Context) string {
-		all := said + f.Status().Reason
+		all := said + f.Failures() + f.Status().Reason // the trouble is over once what was written is read back
 		for _, w := range words {
 			if !strings.Contains(all, w) {
 				return "got " + all + ", want " + w

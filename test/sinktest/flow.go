@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +17,25 @@ type Flow struct {
 	*sink.Engine
 	t    testing.TB
 	done atomic.Int64
+
+	mu       sync.Mutex
+	failures strings.Builder // guarded by mu
+}
+
+func (f *Flow) note(q sink.Request) {
+	if q.Err == nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fmt.Fprintln(&f.failures, q.Err)
+}
+
+// Failures returns a line for each request that has met trouble, also if it is over.
+func (f *Flow) Failures() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failures.String()
 }
 
 // Progress is how many records have had a result.
@@ -23,7 +43,8 @@ func (f *Flow) Progress() int64 { return f.done.Load() }
 
 // NewFlow makes an engine, which is closed with its driver at the test's end.
 func NewFlow(t testing.TB, d sink.Driver) *Flow {
-	f := &Flow{Engine: sink.New(d, sink.Config{}), t: t}
+	f := &Flow{t: t}
+	f.Engine = sink.New(d, sink.Config{Hooks: sink.Hooks{Request: f.note}})
 	t.Cleanup(func() {
 		ended, end := context.WithTimeout(context.Background(), 10*time.Second)
 		defer end()
