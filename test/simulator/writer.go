@@ -93,13 +93,21 @@ func (s *server) fill(tx *transaction, d *dice) {
 // never is how often an event is refused that never is taken.
 const never = 1 << 30
 
+// filler is a member of so many bytes, as jsonb gives it out.
+func filler(bytes int) string {
+	if bytes == 0 {
+		return ""
+	}
+	return `, "filler": "` + strings.Repeat(" ", bytes) + `"`
+}
+
 func (s *server) newRow(d *dice) *row {
 	p, t := &s.w.profile, s.table
 	t.lastSeq++
 	kind := d.below(p.topics)
 	r := &row{
 		table: t, made: clock(), seq: t.lastSeq, id: strconv.Itoa(t.lastSeq), kind: kindName(kind), topic: topicName(kind),
-		payload: fmt.Sprintf(`{"n": %d, "t": %d%s}`, t.lastSeq, t.number, strings.Repeat(" ", s.w.profile.filler)),
+		payload: fmt.Sprintf(`{"n": %d, "t": %d%s}`, t.lastSeq, t.number, filler(p.filler)),
 	}
 	if !d.chance(p.keyless) {
 		r.key = "k" + strconv.Itoa(d.below(p.keys))
