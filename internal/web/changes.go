@@ -49,6 +49,16 @@ type asked struct {
 	Who      string `json:"who"` // who says to ask; the token alone proves that it may. A session says it itself
 }
 
+// mayEdit is permitted, for a change of what dead letters send, which a listener that shows no payloads refuses.
+func (c changes) mayEdit(w http.ResponseWriter, req *http.Request, into any) (s *store.Store, by caller, ok bool) {
+	if s, by, ok = c.permitted(w, req, into); ok && c.guard.c.HidePayloads {
+		fail(w, http.StatusForbidden, errors.New("payloads are neither shown nor edited here: http.show_payloads is false; "+
+			"use cdc-relay dlq edit"))
+		return nil, by, false
+	}
+	return s, by, ok
+}
+
 // permitted reads the body of a change into what it is, if the client may change anything and has sent one, and says
 // whose it is; else it has answered.
 func (c changes) permitted(w http.ResponseWriter, req *http.Request, into any) (s *store.Store, by caller, ok bool) {

@@ -25,13 +25,8 @@ type edited struct {
 // edit changes a dead letter, and asks for its replay.
 func (c changes) edit(w http.ResponseWriter, req *http.Request) {
 	var body edited
-	s, by, ok := c.permitted(w, req, &body)
+	s, by, ok := c.mayEdit(w, req, &body)
 	if !ok {
-		return
-	}
-	if c.guard.c.HidePayloads {
-		fail(w, http.StatusForbidden, errors.New("payloads are neither shown nor edited here: http.show_payloads is false; "+
-			"use cdc-relay dlq edit"))
 		return
 	}
 	ctx, cancel := context.WithTimeout(req.Context(), lookupTimeout)

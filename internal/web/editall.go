@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 
@@ -38,13 +37,8 @@ type editedAll struct {
 // The client asks again for the rest.
 func (c changes) editAll(w http.ResponseWriter, req *http.Request) {
 	var body editsAll
-	s, by, ok := c.permitted(w, req, &body)
+	s, by, ok := c.mayEdit(w, req, &body)
 	if !ok {
-		return
-	}
-	if c.guard.c.HidePayloads {
-		fail(w, http.StatusForbidden, errors.New("payloads are neither shown nor edited here: http.show_payloads is false; "+
-			"use cdc-relay dlq edit"))
 		return
 	}
 	filter, err := body.filter(store.RequestReplay)
