@@ -24,7 +24,7 @@ import (
 )
 
 // tokenPrefix marks the relay's own logical messages in the WAL.
-const tokenPrefix = reconcile.TokenPrefix
+const tokenPrefix = store.TokenPrefix
 
 // session is one replication connection's worth of relaying. runSession makes it, and when that returns it has ended;
 // the term's pointer to it is nil then.

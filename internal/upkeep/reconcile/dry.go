@@ -114,7 +114,7 @@ func unrecordedIDs(ctx context.Context, tables DryTables) (map[string]bool, erro
 
 // awaitConfirmed waits until everything that is committed now is recorded, if the stream delivers it at all.
 func awaitConfirmed(ctx context.Context, tables DryTables, deadline time.Time) (bool, error) {
-	if _, err := tables.EmitToken(ctx, TokenPrefix, "audit"); err != nil {
+	if _, err := tables.EmitToken(ctx, store.TokenPrefix, "audit"); err != nil {
 		return false, err
 	}
 	slot, err := tables.Slot(ctx)

@@ -45,7 +45,7 @@ func (c *Reconciler) prove(ctx context.Context, s Stream, ids [][]byte) (missed 
 	m := &Mark{token: fmt.Sprintf("W/%d/%016x", s.Epoch(), rand.Uint64())}
 	s.Mark(m)
 	defer s.Mark(nil)
-	if _, err := c.tables.EmitToken(ctx, TokenPrefix, m.token); err != nil {
+	if _, err := c.tables.EmitToken(ctx, store.TokenPrefix, m.token); err != nil {
 		return 0, err
 	}
 	err = c.wait(ctx, s, func() bool {

@@ -52,9 +52,6 @@ type Host interface {
 	Published(rows int)    // of those that were missed, so many are in flight now
 }
 
-// TokenPrefix marks the relay's own logical messages in the WAL.
-const TokenPrefix = store.TokenPrefix
-
 const (
 	// unrecordedMost bounds the ids that one proof is about; most of them are events on their way.
 	unrecordedMost = 10_000
