@@ -96,10 +96,15 @@ func (c demoCommand) showBreaks(ctx context.Context, a *cli.App, cfg config.Conf
 	playing, stopPlaying := context.WithCancel(ctx)
 	defer stopPlaying()
 	defer context.AfterFunc(groupCtx, stopPlaying)()
-	group.Go(func() error { return s.load.write(writing, s.cfg) })
+	written := make(chan struct{})
+	group.Go(func() error {
+		defer close(written)
+		return s.load.write(writing, s.cfg)
+	})
 	group.Go(func() error { return s.load.consume(groupCtx, s.cfg) })
 	err = s.play(playing, a, c.Pause)
 	stopWriting()
+	<-written // the writer commits what it has begun, which is to arrive as well
 	s.load.await(groupCtx, demoSettling)
 	err = errors.Join(err, s.relay.stop())
 	stopRunning()
