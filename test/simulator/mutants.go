@@ -21,3 +21,10 @@ const (
 // Mutants are the names of the above.
 var Mutants = []string{queueByArrival, parkedTwice, deletedIsDone, notFoundIsDeleted, noFence, noReadFence,
 	deadForgotten, noSource, oldPlaces, anyLease, halfKept, spoolUnfenced, followersGo}
+
+// provoke makes what a mutant is about frequent, where the seeds come to it once in tens of thousands of runs.
+func (p *profile) provoke(mutant string) {
+	if mutant == oldPlaces { // events are parked while a slot is lost
+		p.slotLost, p.topicTrouble, p.deletes = max(p.slotLost, 1), true, false
+	}
+}

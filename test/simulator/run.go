@@ -41,6 +41,7 @@ func Run(seed uint64, o Options, counts *Counts) error {
 	w := &world{seed: seed, profile: choose(seed), mutant: o.Mutant, aloud: o.Aloud, began: time.Now(),
 		failed: make(chan struct{})}
 	w.profile.of(o.Kind, w.dice(aboutKind))
+	w.profile.provoke(o.Mutant)
 	if o.real != nil {
 		w.real = o.real(w)
 	}
