@@ -115,7 +115,7 @@ func runIn(ctx context.Context, dir, program string, args ...string) error {
 }
 
 // made are folders that builds make beside sources, and that of the driver, which is not built.
-var made = []string{"node_modules", "dist", "build", "__pycache__", "driver"}
+var made = []string{"node_modules", "dist", "build", "target", "__pycache__", "driver"}
 
 // eachSource calls f with the files below a folder that no build made, those with the ending.
 func eachSource(dir, ending string, f func(path, relative string) error) error {
@@ -123,7 +123,7 @@ func eachSource(dir, ending string, f func(path, relative string) error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (slices.Contains(made, entry.Name()) || filepath.Ext(entry.Name()) == ".egg-info"):
+		case entry.IsDir() && path != dir && (slices.Contains(made, entry.Name()) || filepath.Ext(entry.Name()) == ".egg-info"):
 			return fs.SkipDir
 		case entry.IsDir() || !entry.Type().IsRegular() || !strings.HasSuffix(path, ending):
 			return nil
@@ -201,4 +201,59 @@ func PythonPackages(t testing.TB) (path string) {
 		t.Fatalf("build packages/python: %v", err)
 	}
 	return built + ":" + peers
+}
+
+// JavaPackages is the class path for the packages of packages/java, as Maven packs them, the peers beside them, and the
+// contract's driver, compiled. They are built at the first call on a machine for these sources.
+func JavaPackages(t testing.TB) (classpath string) {
+	t.Helper()
+	needsServers(t)
+	maven, javac := Program(t, "mvn", "maven"), Program(t, "javac", "openjdk-17-jdk-headless")
+	sources := filepath.Join(moduleDir(), "packages", "java")
+	peers, err := cached("packages-java-"+digestOf(t, sources, "peers.xml"), func(_, fetched string) error {
+		return runIn(t.Context(), sources, maven, "-q", "-B", "-f", "peers.xml", "dependency:copy-dependencies",
+			"-DoutputDirectory="+fetched)
+	})
+	var jars string
+	if err == nil {
+		jars, err = cached("packages-java-"+digestOf(t, sources, ""), func(aside, built string) error {
+			return buildJava(t.Context(), maven, sources, aside, built)
+		})
+	}
+	if err != nil {
+		missing(t, "what packages/java builds", err)
+	}
+	classpath = filepath.Join(jars, "*") + ":" + filepath.Join(peers, "*")
+	driver := filepath.Join(sources, "driver")
+	classes, err := cached("packages-java-driver-"+filepath.Base(jars)+digestOf(t, driver, ""), func(_, built string) error {
+		return runIn(t.Context(), driver, javac, "-Xlint:all,-processing", "-Werror", "-cp", classpath, "-d", built,
+			"Driver.java")
+	})
+	if err != nil {
+		t.Fatalf("compile the driver of packages/java: %v", err)
+	}
+	return classes + ":" + classpath
+}
+
+func buildJava(ctx context.Context, maven, sources, aside, built string) error {
+	copied := filepath.Join(aside, "sources")
+	if err := copySources(sources, copied, ""); err != nil {
+		return err
+	}
+	if err := runIn(ctx, copied, maven, "-q", "-B", "package"); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(built, 0o755); err != nil {
+		return err
+	}
+	packed, err := filepath.Glob(filepath.Join(copied, "*", "target", "*.jar"))
+	if err != nil || len(packed) == 0 {
+		return fmt.Errorf("maven packed nothing: %w", err)
+	}
+	for _, jar := range packed {
+		if err := os.Rename(jar, filepath.Join(built, filepath.Base(jar))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
