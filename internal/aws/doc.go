@@ -23,5 +23,6 @@
 // id, so within that time it is there once; one that is sent again later is counted as a possible duplicate.
 // Destinations without deduplication count each one that is sent again.
 //
-// Tested in sink/sqs, sink/sns and sink/eventbridge, on servers that speak these protocols; errors in classify_test.go.
+// Tested in sink/sqs, sink/sns and sink/eventbridge, on servers that speak these protocols, errors in
+// sink/sqs, on a server whose answers the tests choose.
 package aws

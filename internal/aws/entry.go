@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -110,16 +109,31 @@ func (m Message) Size() int {
 	return size
 }
 
-var attributeName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
-
 // attribute is one of that name and value, or the zero value if neither service takes it.
 func attribute(name string, value []byte) Attribute {
 	lower := strings.ToLower(name)
-	if len(value) == 0 || !IsText(value) || len(name) > maxAttributeName || !attributeName.MatchString(name) ||
+	if len(value) == 0 || !IsText(value) || !attributeName(name) ||
 		strings.HasPrefix(lower, "aws.") || strings.HasPrefix(lower, "amazon.") {
 		return Attribute{}
 	}
 	return Attribute{Name: name, Text: string(value)}
+}
+
+// attributeName reports whether the services take the name: letters, digits, underscores and hyphens, and single dots
+// in between.
+func attributeName(name string) bool {
+	dot := true // before this character, or the beginning
+	for _, c := range []byte(name) {
+		switch {
+		case c == '.' && !dot:
+			dot = true
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
+			dot = false
+		default:
+			return false
+		}
+	}
+	return !dot && len(name) <= maxAttributeName
 }
 
 // Body is the value as the text of a message, which has one character at least and none that XML 1.0 lacks, and the
@@ -188,9 +202,13 @@ func (o *object) quote(text string) {
 	o.b.Truncate(o.b.Len() - 1) // a line end
 }
 
+// noncharacters are escaped in JSON: XML lacks them.
+var noncharacters = strings.NewReplacer("\ufffe", `\ufffe`, "\uffff", `\uffff`)
+
 // text is the object, in which no character is left that XML lacks.
 func (o *object) text() string {
-	return strings.NewReplacer("\ufffe", `\ufffe`, "\uffff", `\uffff`).Replace(o.b.String()) + "}"
+	o.b.WriteByte('}')
+	return noncharacters.Replace(o.b.String())
 }
 
 // Headers are the record's headers and its key as a JSON object.

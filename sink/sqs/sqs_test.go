@@ -76,7 +76,7 @@ func (b *bed) config() sqs.Config {
 // poisonous is more bytes than the server takes.
 const poisonous = 1<<20 + 1
 
-func newDriver(t *testing.T, c sqs.Config) *sqs.Driver {
+func newDriver(t testing.TB, c sqs.Config) *sqs.Driver {
 	t.Helper()
 	d, err := sqs.New(t.Context(), c)
 	if err != nil {
