@@ -116,6 +116,10 @@ func (s *RabbitServer) describe() error {
 		enabled = s.plugins
 		lines = append([]string{"listeners.ssl.1 = " + s.Addr, "stream.listeners.ssl.1 = " + s.StreamAddr}, s.lines...)
 	}
+	if s.cluster != nil { // nodes send clients to the leader of a stream
+		host, port, _ := net.SplitHostPort(s.StreamAddr)
+		lines = append(lines, "stream.advertised_host = "+host, "stream.advertised_port = "+port)
+	}
 	text := joinLines(append(append(lines, s.cluster...), "log.console = true", "log.file = false"))
 	if err := errors.Join(os.WriteFile(plugins, []byte("["+strings.Join(enabled, ",")+"].\n"), 0o600),
 		os.WriteFile(conf, []byte(text), 0o600)); err != nil {

@@ -43,7 +43,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"frozen takeover seconds":                 {ci: 3, nightly: 1}, // behind wal_sender_timeout
 
 	// Of each broker besides Kafka; every third kill of the relay goes with one of the broker.
-	"faults of RabbitMQ's cluster": {ci: 0, nightly: 8}, // of a queue
+	"faults of RabbitMQ's cluster": {ci: 0, nightly: 8}, // of a queue, and of a stream
 	"brokers' transactions":        {ci: 300, nightly: 5_000},
 	"brokers' kills":               {ci: 3, nightly: 30},
 	"brokers' faults":              {ci: 3, nightly: 360},      // cuts; some go with a kill
