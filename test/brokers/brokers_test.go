@@ -226,7 +226,12 @@ func write(t *testing.T, conn *pgx.Conn, from, to int) {
 
 func awaitPublished(t *testing.T, pg *harness.PG, n int) {
 	t.Helper()
-	harness.Eventually(t, 3*time.Minute, "events are journaled", func(ctx context.Context) string {
+	awaitPublishedWithin(t, pg, n, 3*time.Minute)
+}
+
+func awaitPublishedWithin(t *testing.T, pg *harness.PG, n int, within time.Duration) {
+	t.Helper()
+	harness.Eventually(t, within, "events are journaled", func(ctx context.Context) string {
 		got, err := pg.TryQuery(ctx, "SELECT count(*) FROM cdc_relay_journal")
 		if err != nil {
 			return err.Error()

@@ -8,8 +8,7 @@ import (
 )
 
 // A backlog of 100,000 rows is published to an exchange in front of two quorum queues, notifications and metrics,
-// within a minute: each message is on the disk twice. At night only, as it measures. With a pause of 500 ms between two
-// waves it was stopped, unfinished, after 160 s.
+// within a minute of a quiet machine: each message is on the disk twice. At night only, as it measures.
 func TestRabbitMQTakes100000MessagesAMinute(t *testing.T) {
 	harness.Full(t)
 	n := harness.Count(t, "messages of a minute")
@@ -34,11 +33,8 @@ func TestRabbitMQTakes100000MessagesAMinute(t *testing.T) {
 	}
 	began := time.Now()
 	relay.Start(t)
-	awaitPublished(t, consumers.pg, n)
+	awaitPublishedWithin(t, consumers.pg, n, time.Minute)
 	took := time.Since(began)
 	relay.Stop(t)
 	t.Logf("%d messages into two quorum queues in %v: %.0f a minute", n, took, float64(n)/took.Minutes())
-	if took > time.Minute {
-		t.Errorf("it took %v, want a minute at most", took)
-	}
 }
