@@ -136,6 +136,8 @@ func (l loop) publisher() (publisher, error) {
 		return r, err
 	case "webhook":
 		return toWebhook("http://" + l.Broker + "/hooks/" + l.Topic), nil
+	case "sqs":
+		return newToSQS(l)
 	}
 	return nil, fmt.Errorf("%s has no plain loop", l.Sink)
 }

@@ -20,7 +20,7 @@ import (
 var (
 	sideFlag   = flag.String("side", "", "the relay beside others, of these sinks, by commas, or all")
 	sideEvents = flag.Int("side.events", 100_000, "events of the backlog; for rabbitmq, bullmq and webhook a third, "+
-		"and of it a tenth for Debezium Server's webhooks")
+		"and of it a tenth for Debezium Server's webhooks; for sqs a tenth")
 	sideKills = flag.Int("side.kills", 10, "kills of each, with three times as many cuts")
 )
 
@@ -28,7 +28,7 @@ var (
 const drainPatience = 10 * time.Minute
 
 // sinks are those that have a plain loop beside them.
-var sinks = []string{"nats", "redis-stream", "rabbitmq-stream", "rabbitmq", "bullmq", "webhook"}
+var sinks = []string{"nats", "redis-stream", "rabbitmq-stream", "rabbitmq", "bullmq", "webhook", "sqs"}
 
 // The contestants.
 const (
@@ -161,8 +161,11 @@ func TestSideBySide(t *testing.T) {
 func (s side) drain(t *testing.T, name, sink string, f *figures) {
 	c, pg, topic := s.enter(t, name, sink, false)
 	n := *sideEvents
-	if sink == "rabbitmq" || sink == "bullmq" || sink == "webhook" {
+	switch sink {
+	case "rabbitmq", "bullmq", "webhook":
 		n /= 3
+	case "sqs":
+		n /= 10 // ElasticMQ copies a list of all at each message
 	}
 	if sink == "webhook" && name == debeziumName {
 		n /= 10 // it posts one event at a time

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
@@ -36,10 +34,10 @@ type sqsQueues struct {
 	*sqsclient.Client
 }
 
-func startSQS(t testing.TB) sqsQueues {
+func startSQS(t testing.TB, java ...string) sqsQueues {
 	t.Helper()
 	harness.AWSLogin(t)
-	server := harness.StartElasticMQ(t)
+	server := harness.StartElasticMQ(t, java...)
 	c, err := awsconfig.LoadDefaultConfig(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -217,49 +215,4 @@ func TestSQSParksRefusesAndReplays(t *testing.T) {
 		mend:     func(invoice string) { queues.make(t, invoice) },
 		read:     func(topic string) []message { return queues.read(t, topic) },
 	})
-}
-
-// BenchmarkSQS is a whole relay, a process, before one FIFO queue. It reports events per second, and how long it takes
-// from the begin of a commit to a consumer that waits, at 200 events a second.
-//
-//	go test -run '^$' -bench SQS$ -benchtime 30000x ./test/brokers
-func BenchmarkSQS(b *testing.B) {
-	queues := startSQS(b)
-	measure(b, forSQS(queues.server.URL), func(topic string) target {
-		queues.make(b, topic)
-		return queues.target(b, topic)
-	})
-}
-
-func (q sqsQueues) target(b testing.TB, topic string) target {
-	return target{
-		count: func() (n int) {
-			answer, err := q.GetQueueAttributes(b.Context(), &sqsclient.GetQueueAttributesInput{QueueUrl: q.url(topic),
-				AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameApproximateNumberOfMessages}})
-			if err != nil {
-				b.Fatal(err)
-			}
-			_, _ = fmt.Sscan(answer.Attributes["ApproximateNumberOfMessages"], &n)
-			return n
-		},
-		follow: func(came func()) {
-			if _, err := q.PurgeQueue(b.Context(), &sqsclient.PurgeQueueInput{QueueUrl: q.url(topic)}); err != nil {
-				b.Fatal(err)
-			}
-			const consumers = 4 // a consumer that waits is told within milliseconds
-			for range consumers {
-				go func() {
-					for b.Context().Err() == nil {
-						some, err := q.take(b.Context(), topic, 1)
-						if err != nil {
-							<-time.After(10 * time.Millisecond)
-						}
-						for range some {
-							came()
-						}
-					}
-				}()
-			}
-		},
-	}
 }

@@ -23,6 +23,8 @@ func stage(t *testing.T, sink string) side {
 		return redisStage(t, sink)
 	case "rabbitmq", "rabbitmq-stream":
 		return rabbitStage(t, sink)
+	case "sqs":
+		return sqsStage(t)
 	}
 	r := &receiverTarget{}
 	receiver := harness.NewReceiver(t, r.take)

@@ -30,7 +30,8 @@ const AWSRegion = "us-east-1"
 // ElasticMQ is a server that speaks SQS and keeps its queues in memory, a process of its own.
 type ElasticMQ struct {
 	server
-	URL string // http://host:port
+	options []string // of Java
+	URL     string   // http://host:port
 }
 
 // Moto is a process that speaks the protocols of AWS's services and keeps what they have in memory.
@@ -52,11 +53,16 @@ func AWSLogin(t testing.TB) {
 	}
 }
 
-// StartElasticMQ starts a server for this test alone, which has the limits of SQS.
-func StartElasticMQ(t testing.TB) *ElasticMQ {
+// StartElasticMQ starts a server for this test alone, which has the limits of SQS. The options are Java's; without any
+// it starts soon and is slow.
+func StartElasticMQ(t testing.TB, options ...string) *ElasticMQ {
 	t.Helper()
 	needsServers(t)
-	s := &ElasticMQ{server: server{name: "elasticmq", patience: startPatience}}
+	s := &ElasticMQ{server: server{name: "elasticmq", patience: startPatience}, options: options}
+	if options == nil {
+		// One compiler and a small heap: it starts in half the time.
+		s.options = []string{"-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m"}
+	}
 	s.of(t, s.begin(t.Context(), func() error { return s.describe(t.Context()) }))
 	return s
 }
@@ -76,9 +82,8 @@ func (s *ElasticMQ) describe(ctx context.Context) error {
 	}
 	s.URL = "http://" + s.Addr
 	s.command.Path = java
-	// One compiler and a small heap: it starts in half the time.
-	s.command.Args = []string{"-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xmx512m", "-Dconfig.file=elasticmq.conf",
-		"-cp", filepath.Join(jars, "*"), "org.elasticmq.server.Main"}
+	s.command.Args = append(s.options, "-Dconfig.file=elasticmq.conf", "-cp", filepath.Join(jars, "*"),
+		"org.elasticmq.server.Main")
 	s.ready = s.listens
 	config := fmt.Sprintf(`include classpath("application.conf")
 rest-sqs { enabled = true, bind-hostname = %q, bind-port = %s, sqs-limits = strict }
