@@ -92,9 +92,12 @@ func (s *session) gone(e *outbox.Event) (p store.Published, is bool) {
 	if _, _, reason := s.router.Encode(e, &rec, message.Marks{}); reason != nil {
 		return p, false
 	}
+	mark := e.Position.Mark()
+	if e.Position.Table {
+		mark = e.Position.RowMark(true, false)
+	}
 	partition, passed := s.term.sent.Passed(rec.Topic, rec.Key, e.Position)
-	return store.Published{ID: bytes.Clone(e.ID), Topic: rec.Topic, Partition: partition, Offset: -1,
-		Mark: e.Position.Mark()}, passed
+	return store.Published{ID: bytes.Clone(e.ID), Topic: rec.Topic, Partition: partition, Offset: -1, Mark: mark}, passed
 }
 
 // journalGone journals events that are gone from their topics.

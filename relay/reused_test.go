@@ -205,3 +205,27 @@ func TestARowThatUsesAListedIDAgainIsNotTakenForGone(t *testing.T) {
 	mustStop(t, stop)
 	b.wantNumbers("outbox.event.order", 3)
 }
+
+// While the rows of a catch-up wait for their broker, the application empties its table and uses their ids again: what
+// it commits then is older than the journal's rows. Break it catches: such an event taken for the listed row of its id,
+// so that it is never sent, or is dropped behind the parked one, and nothing says so.
+func TestAnIDUsedAgainWhileItsListedRowIsInFlightIsAnotherEvent(t *testing.T) {
+	t.Parallel()
+	const events, keys = 6, 2
+	b := newBed(t)
+	b.pg.Exec(t, generation("order", 1, events, keys)+generation("absent", 1, 1, 1))
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitMarked(events)
+	b.waitQuery("parked events", "SELECT count(*) FROM cdc_relay_parked", "1")
+	mustStop(t, stop)
+	b.pg.Exec(t, startOver+generation("order", events+1, events, keys)+generation("absent", 2, 1, 1))
+	b.pg.Exec(t, `UPDATE cdc_relay_state SET dirty = true; UPDATE cdc_relay_journal SET published_at = clock_timestamp();
+		UPDATE cdc_relay_parked SET parked_at = clock_timestamp()`) // as if the broker had answered now, then a crash
+	r, stop = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.waitQuery("places in the stream", "SELECT count(*) FROM cdc_relay_journal WHERE stream_mark > 0", fmt.Sprint(events))
+	b.waitQuery("dead letters", "SELECT count(*) FROM outbox_events_dlq WHERE error_code = 'ID_REUSED'", "1")
+	mustStop(t, stop)
+	b.wantNumbers("outbox.event.order", 2*events)
+}

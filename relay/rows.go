@@ -162,7 +162,7 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 		d := s.next()
 		s.use()
 		d.Event, d.Received, d.Late = rows[i].Event, settle.SinceStart(now), s.state.CatchUpLate
-		d.Reused = rows[i].Reused
+		d.Reused, d.Listed = rows[i].Reused, rows[i].Listed
 		d.Event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
 		if _, err := s.awaitSchema(ctx, nil, &d.Event); err != nil {
 			return err

@@ -2,6 +2,8 @@ package outbox
 
 import (
 	"cmp"
+	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -64,9 +66,30 @@ func (p Position) Mark() int32 {
 	return int32((p.Order/8 + uint64(p.Index)*markFactor) % (1 << 31))
 }
 
-// RowMark folds a table position into a negative number, for a row whose id another event had before.
-func (p Position) RowMark() int32 {
-	return -1 - int32((p.Order+uint64(p.Epoch)*markFactor)%(1<<31-1))
+// RowMark folds the place of a row that was read from the table into a negative number. Listed: the row is as a
+// catch-up listed it, so an event that was committed after the list was made is another one. Reused: another event had
+// its id before, and gives up its place in the journal.
+func (p Position) RowMark(listed, reused bool) int32 {
+	fold := int32((p.Order+uint64(p.Epoch)*markFactor)%(1<<29)) << 2
+	if listed {
+		fold |= markListed
+	}
+	if reused {
+		fold |= markReused
+	}
+	return fold + math.MinInt32
+}
+
+const markListed, markReused = 1, 2 // bits of a negative mark
+
+// ListedSQL reports whether a mark is of a listed row; see [Position.RowMark].
+func ListedSQL(mark string) string {
+	return fmt.Sprintf("(%[1]s < 0 AND %[1]s & %[2]d <> 0)", mark, markListed)
+}
+
+// ReusedSQL reports whether a mark is of a row whose id another event had before.
+func ReusedSQL(mark string) string {
+	return fmt.Sprintf("(%[1]s < 0 AND %[1]s & %[2]d <> 0)", mark, markReused)
 }
 
 // markFactor is a prime below 2^31 that spreads the rows of a transaction.

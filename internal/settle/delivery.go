@@ -29,6 +29,7 @@ type Delivery struct {
 	Replay   bool          // it was a dead letter
 	Late     bool          // the stream has not delivered it in its place
 	Reused   bool          // it is a row whose id another event had before
+	Listed   bool          // it is a row as a catch-up listed it
 
 	Event    outbox.Event
 	Memory   memory.Memory // of record and event, when the delivery owns it; see message.Encoder.Keep
@@ -220,12 +221,12 @@ func (g *Registry) Each(look func(*Delivery)) {
 func (d *Delivery) placed() bool { return !d.Late && !d.Event.Position.Table }
 
 // streamMark is the stream position's [outbox.Position.Mark], 0 for what was read from the table, unless the journal
-// must know it from another event with its id.
+// must know it from another event with its id: then it is its [outbox.Position.RowMark].
 func (d *Delivery) streamMark() int32 {
-	if d.Reused {
-		return d.Event.Position.RowMark()
-	}
-	if !d.placed() {
+	switch {
+	case d.Reused || d.Listed:
+		return d.Event.Position.RowMark(d.Listed, d.Reused)
+	case !d.placed():
 		return 0
 	}
 	return d.Event.Position.Mark()
@@ -270,8 +271,8 @@ func (k Known) Has(id []byte) bool {
 	return known
 }
 
-// Find is the delivery of an event that the stream brings again, nil if it was not in flight. Of one that was read from
-// the table nothing but its id is known.
+// Find is the delivery of an event that the stream brings again, nil if it was not in flight. Of a late row nothing but
+// its id is known. Rows of a catch-up are recorded before the stream is read, and the tables know them from others.
 func (k Known) Find(e *outbox.Event) *Delivery {
 	f, known := k.first[string(e.ID)]
 	if !known {
@@ -288,7 +289,9 @@ func (k Known) Find(e *outbox.Event) *Delivery {
 	return nil
 }
 
-func (f flying) is(e *outbox.Event) bool { return !f.placed || samePlace(f.at, e.Position) }
+func (f flying) is(e *outbox.Event) bool {
+	return !f.at.Table && (!f.placed || samePlace(f.at, e.Position))
+}
 
 // samePlace compares places in the stream, whatever the era.
 func samePlace(a, b outbox.Position) bool { return a.Order == b.Order && a.Index == b.Index }

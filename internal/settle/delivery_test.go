@@ -204,7 +204,13 @@ func TestEventsOfOneIDInFlightAreKnownByTheirPlaces(t *testing.T) {
 		d.Event.Position = outbox.Position{Order: 200 + uint64(i)}
 		ds = append(ds, d)
 	}
+	listed := deliver(g, "row", 1, nil)[0]
+	listed.Event.Position = outbox.Position{Epoch: 9, Table: true, Order: 1}
 	known := g.Snapshot()
+	if row := listed.Event.ID; !known.Has(row) ||
+		known.Find(&outbox.Event{ID: row, Position: outbox.Position{Epoch: 9, Order: 300}}) != nil {
+		t.Error("a row of a catch-up: got it for an event of the stream, or not known at all, want it known by its id only")
+	}
 	renewed.Begin(0)
 	for i := range 4 {
 		e := &outbox.Event{ID: []byte("e-0"), Position: outbox.Position{Epoch: 9, Order: 200 + uint64(i)}}

@@ -81,7 +81,7 @@ func (l *loop) commitParks(ctx context.Context, portion []*parkChange) error {
 		parks[i] = store.Parked{
 			Event: &a.d.Event, Topic: a.d.Record.Topic, Key: a.d.Record.Key,
 			Class: a.class, Attempts: a.attempts, RetryIn: a.in, Text: a.text, Late: a.d.Late, Reused: a.d.Reused,
-			Committed: a.d.Committed,
+			Listed: a.d.Listed, Committed: a.d.Committed,
 		}
 	}
 	return l.parks.refusals.narrow(0, len(parks), func(from, to int) error {

@@ -40,7 +40,11 @@ func (t twin) ReusedAside(ctx context.Context, limit int) ([]store.Aside, error)
 func (t twin) CatchUpRows(ctx context.Context, after uint64, limit int) ([]store.CatchUpRow, error) {
 	limit = min(limit, pageMost)
 	return read(ctx, t, "catch-up rows", func(ctx context.Context) ([]store.CatchUpRow, error) {
-		return t.real.CatchUpRows(ctx, after, limit)
+		rows, err := t.real.CatchUpRows(ctx, after, limit)
+		for i := range rows {
+			rows[i].Listed = false // only tells events of one id apart, and no id is used again
+		}
+		return rows, err
 	}, func(ctx context.Context) ([]store.CatchUpRow, error) { return t.tables.CatchUpRows(ctx, after, limit) })
 }
 

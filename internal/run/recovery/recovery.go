@@ -205,6 +205,9 @@ func (s *Scan) flush(ctx context.Context) error {
 		missing := s.batch[:0]
 		for i, p := range s.batch {
 			if recorded[i] != store.Recorded {
+				if at := s.seen[i].Position; at.Table {
+					p.Mark = at.RowMark(true, false)
+				}
 				missing = append(missing, p)
 			}
 		}

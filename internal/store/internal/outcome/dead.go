@@ -69,7 +69,7 @@ func (s *Writer) insertDead(ctx context.Context, tx pgx.Tx, o *db.Table, source 
 var namesakeSQL = `SELECT r.id, (r.replayed_at IS NOT NULL OR r.discarded_at IS NOT NULL)::text FROM {dlq} r
 WHERE r.source = $1 AND r.original_id = $2
  AND CASE WHEN r.from_stream THEN (r.position_order, r.position_index) <> ($3, $4) ELSE
-  r.dead_at < ` + committedAt("$5::bigint") + ` END FOR UPDATE`
+  ` + deadFrom + ` < ` + committedAt("$5::bigint") + ` END FOR UPDATE OF r`
 
 // makeRoom deletes the dead letter of another event that has the id of d, if something became of it. False: the dead
 // letter is that of d.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/db"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
@@ -54,16 +55,16 @@ func (s *Writer) Lookup(ctx context.Context, ids [][]byte) ([]bool, error) {
 // recognizeSQL gives the places (from 1) of the events whose ids are recorded, each with its [record.Recognition], and
 // 0 after a takeover by another. A position of the stream tells events of one id apart. Where a row has none (a
 // negative mark is of a row of the table), both times are the server's: what was committed after the row was written is
-// another event. A time of the future was written before the clock was set back, and tells nothing.
+// another event; see journaledFrom. A time of the future was written before the clock was set back, and tells nothing.
 var recognizeSQL = `SELECT place, said FROM (SELECT place, CASE WHEN 1 IN (j, p, d) THEN 1 WHEN 3 IN (j, p, d) THEN 3
  WHEN 2 IN (j, p, d) THEN 2 END AS said FROM (SELECT o.place,
  (SELECT CASE WHEN r.stream_mark = o.mark THEN 1 WHEN r.stream_mark >= 0 AND r.stream_mark <> o.mark THEN 2
-  ELSE ` + byTime("r.published_at") + ` END
+  ELSE ` + byTime(journaledFrom) + ` END
   FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) AS j,
- (SELECT CASE WHEN o.mark IS NULL OR r.late OR NOT r.from_stream THEN ` + byTime("r.parked_at") + `
+ (SELECT CASE WHEN o.mark IS NULL OR r.late OR NOT r.from_stream THEN ` + byTime(parkedFrom) + `
   WHEN (r.position_order, r.position_index) = (o.at, o.index) THEN 1 ELSE 2 END
   FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) AS p,
- (SELECT CASE WHEN o.mark IS NULL OR NOT r.from_stream THEN ` + byTime("r.dead_at") + `
+ (SELECT CASE WHEN o.mark IS NULL OR NOT r.from_stream THEN ` + byTime(deadFrom) + `
   WHEN (r.position_order, r.position_index) = (o.at, o.index) THEN 1 ELSE 2 END
   FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid} LIMIT 1) AS d
 FROM (SELECT u.{id}, NULLIF(u.mark, 0) AS mark, u.at, u.index, u.place,
@@ -71,6 +72,20 @@ FROM (SELECT u.{id}, NULLIF(u.mark, 0) AS mark, u.at, u.index, u.place,
  FROM unnest($2, $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[])
   WITH ORDINALITY AS u({id}, mark, at, index, committed, place)) o) t) s WHERE said IS NOT NULL
 UNION ALL SELECT 0, 0 WHERE NOT EXISTS (SELECT FROM {epoch} WHERE slot = $3 AND epoch = $4)`
+
+// The times from which an event of the stream is another one than the journal row, the parked event or the dead letter
+// r that has its id: when that was written. What a catch-up listed can be written long after, while its broker is away;
+// the list was made at swept_at, which later sweeps move over what is confirmed only.
+var (
+	journaledFrom = fromList(outbox.ListedSQL("r.stream_mark"), "r.published_at")
+	parkedFrom    = fromList("NOT r.from_stream AND r.replay IS NULL", "r.parked_at")
+	deadFrom      = fromList("NOT r.from_stream", "r.dead_at")
+)
+
+func fromList(listed, written string) string {
+	return "CASE WHEN " + listed + " THEN least(" + written +
+		", (SELECT swept_at FROM {state} WHERE source = $1)) ELSE " + written + " END"
+}
 
 // committedAt makes a time of microseconds since the Unix epoch.
 func committedAt(micros string) string {

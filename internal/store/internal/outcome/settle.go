@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/db"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
@@ -17,13 +18,16 @@ import (
 const uniqueViolation = "23505"
 
 // JournalSQL writes a batch that may hold ids that are journaled already. An event that is journaled stays as it is;
-// another one that has its id replaces it. The ids are sent once and written twice, as rows and as one array.
-// rejournalSQL gives those that are journaled already their present place; where one id is of two rows of the outbox,
-// the place of the later.
-const (
-	JournalSQL = journalRows + ` ON CONFLICT (source, event_id) DO UPDATE SET topic = excluded.topic,
+// another one that has its id replaces it: one of the stream, or a row that was read when the other was there. The ids
+// are sent once and written twice, as rows and as one array.
+var JournalSQL = journalRows + ` ON CONFLICT (source, event_id) DO UPDATE SET topic = excluded.topic,
  partition = excluded.partition, "offset" = excluded."offset", stream_mark = excluded.stream_mark,
- published_at = excluded.published_at WHERE excluded.stream_mark <> coalesce(j.stream_mark, 0)` + journalEnd
+ published_at = excluded.published_at WHERE excluded.stream_mark <> coalesce(j.stream_mark, 0)
+ AND (excluded.stream_mark >= 0 OR ` + outbox.ReusedSQL("excluded.stream_mark") + `)` + journalEnd
+
+const (
+	// rejournalSQL gives those that are journaled already their present place; where one id is of two rows of the outbox,
+	// the place of the later.
 	rejournalSQL = journalRows + ` ON CONFLICT (source, event_id) DO UPDATE SET topic = excluded.topic,
  partition = excluded.partition, "offset" = excluded."offset", stream_mark = excluded.stream_mark,
  published_at = CASE WHEN (j.topic, j.partition, j."offset") = (excluded.topic, excluded.partition,

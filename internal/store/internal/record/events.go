@@ -26,6 +26,7 @@ type Parked struct {
 	Text     string        // the last error, for people
 	Late     bool          // the stream had not delivered it in its place
 	Reused   bool          // see [CatchUpRow]
+	Listed   bool          // see [CatchUpRow]
 
 	Committed int64 // of an event of the stream: see [Sighting]; 0: unknown
 }
@@ -74,7 +75,7 @@ type Published struct {
 	Topic     string
 	Partition int32
 	Offset    int64 // -1 when the broker could not say
-	Mark      int32 // [outbox.Position.Mark]; 0: it was read from the table
+	Mark      int32 // [outbox.Position.Mark] or RowMark; 0: it was read from the table
 }
 
 // Dead is one event that was given up, with what a person needs to judge it and to publish it again.

@@ -39,6 +39,7 @@ type CatchUpRow struct {
 	Row    uint64 // from 1, in the order of outbox.order_by
 	Event  outbox.Event
 	Reused bool // the journal has its id, of another event
+	Listed bool // no one wrote it since the catch-up listed it
 }
 
 // AuditState is how far the reconciler has come.

@@ -69,7 +69,7 @@ func (s *Reader) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 		}
 		rows = tag.RowsAffected()
 		_, err = tx.Exec(ctx,
-			s.db.SQL(o, `UPDATE {state} SET catch_up_ready = true, era = $2, swept_at = now(), updated_at = now()
+			s.db.SQL(o, `UPDATE {state} SET catch_up_ready = true, era = $2, swept_at = clock_timestamp(), updated_at = now()
  WHERE slot = $1`),
 			s.db.Config.Slot, s.db.Epoch())
 		return err

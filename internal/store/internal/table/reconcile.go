@@ -150,7 +150,7 @@ func (s *Reader) LateRows(ctx context.Context, ids [][]byte, limit int) ([]recor
 		p := new(db.Params).Int4(source)
 		if err = p.IDs(o.IDType, len(ids), func(i int) []byte { return ids[i] }); err == nil {
 			rows, err = s.readPage(ctx, o, limit, `SELECT row_number() OVER (ORDER BY {order}
-) AS n`+s.eventColumns()+
+) AS n`+s.eventColumns("NULL")+
 				` FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published} AND NOT {recorded} ORDER BY n LIMIT `+
 				strconv.Itoa(limit), p)
 		}

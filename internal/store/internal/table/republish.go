@@ -52,5 +52,5 @@ func (s *Reader) RepublishRows(ctx context.Context, r *record.Request, limit int
 func (s *Reader) editedColumns() string {
 	c := s.db.Config.Columns
 	return s.columns("CASE WHEN e.edited THEN e.payload ELSE "+own(c.Payload)+" END",
-		"CASE WHEN e.edited THEN e.headers ELSE "+own(c.Headers)+" END") + ", NULL"
+		"CASE WHEN e.edited THEN e.headers ELSE "+own(c.Headers)+" END") + ", NULL, NULL"
 }

@@ -55,7 +55,7 @@ func catchUpParams(source int32, from int64, limit int) *db.Params {
 }
 
 func (s *Reader) catchUpSQL(o *db.Table) string {
-	return "SELECT c.row_number" + s.eventColumns() +
+	return "SELECT c.row_number" + s.eventColumns("NULLIF(age(o.xmin) >= age(c.xmin), false)") +
 		` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate_own}
 WHERE c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} AND NOT (age(o.xmin) < age(c.xmin)
  AND ` + s.db.MadeAfter(o, "(SELECT swept_at FROM {state} WHERE source = $1)") + `) ORDER BY c.row_number LIMIT $3`
@@ -87,10 +87,10 @@ func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text stri
 }
 
 // eventColumns are the columns of an event in the order of catchUpPage.add, with its size behind them if that is why
-// payload and headers are NULL, and whether the journal has its id. One that is not mapped is NULL.
-func (s *Reader) eventColumns() string {
+// payload and headers are NULL, whether the journal has its id, and whether it is as listed. One that is not mapped is NULL.
+func (s *Reader) eventColumns(listed string) string {
 	return s.columns(own(s.db.Config.Columns.Payload), own(s.db.Config.Columns.Headers)) +
-		", (SELECT true FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1)"
+		", (SELECT true FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1), " + listed
 }
 
 func (s *Reader) columns(payload, headers string) string {
@@ -184,7 +184,7 @@ func (p *catchUpPage) add(values [][]byte) error {
 		}
 	}
 	e.Payload = copied(payload)
-	last := len(values) - 2
+	last := len(values) - 3
 	for _, v := range values[8:last] {
 		e.Extra = append(e.Extra, copied(v))
 	}
@@ -193,7 +193,8 @@ func (p *catchUpPage) add(values [][]byte) error {
 			return fmt.Errorf("read size of row %d: %w", number, err)
 		}
 	}
-	p.rows = append(p.rows, record.CatchUpRow{Row: number, Event: e, Reused: values[last+1] != nil})
+	p.rows = append(p.rows, record.CatchUpRow{Row: number, Event: e, Reused: values[last+1] != nil,
+		Listed: values[last+2] != nil})
 	p.bytes += size
 	return nil
 }
