@@ -1,6 +1,8 @@
 package sink
 
 import (
+	"fmt"
+	"runtime/debug"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -59,6 +61,27 @@ type Reason struct {
 	// its partition was taken, or its schema is not there. It is set aside so that this can show, and spends no attempt.
 	Doubtful bool
 	Pause    time.Duration // with Doubtful: not tried again before
+
+	Stack string // for the log: where the program failed; empty unless it did
+}
+
+// Recover, deferred by what makes a record's message, turns a panic into the reason of that record alone: the content
+// of one event never ends the process. A driver defers it where nothing of the record was sent yet.
+func Recover(reason **Reason) {
+	if value := recover(); value != nil {
+		*reason = &Reason{Class: outbox.Permanent, Code: "DRIVER_PANIC", Stack: string(debug.Stack()),
+			Text: fmt.Sprintf("making the broker's message failed by a mistake in the program: %.200s; the log has the "+
+				"stack: report it, and replay the event with a version that has the fix", fmt.Sprint(value))}
+	}
+}
+
+// Compose calls each for the records in order, up to one for which it panics: composed are in front of that.
+func Compose(records []*Record, each func(i int, r *Record)) (composed int, reason *Reason) {
+	defer Recover(&reason)
+	for composed = range records {
+		each(composed, records[composed])
+	}
+	return len(records), nil
 }
 
 // Error makes a Reason usable as an error.

@@ -66,8 +66,12 @@ func (e *Engine) route(t *topic, r *Record) {
 		t.waiting.push(r)
 		return
 	}
-	r.engine.size = int32(e.driver.Size(r))
-	p := t.partitions[e.driver.Partition(r, len(t.partitions))]
+	number, size, reason := e.measure(r, len(t.partitions))
+	if reason != nil {
+		r.Doomed, r.Reason = true, reason
+	}
+	r.engine.size = int32(size)
+	p := t.partitions[number]
 	if p.diverted && e.divert(t, r) {
 		return
 	}
@@ -77,6 +81,14 @@ func (e *Engine) route(t *topic, r *Record) {
 	if !p.listed && !p.busy {
 		e.enlist(p)
 	}
+}
+
+// measure asks the driver for the record's partition and size.
+func (e *Engine) measure(r *Record, partitions int) (number int32, size int, reason *Reason) {
+	defer Recover(&reason)
+	number = e.driver.Partition(r, partitions)
+	size = e.driver.Size(r)
+	return number, size, nil
 }
 
 // sift gives back what waits in the topic and is held or diverted by now. What is in front of it in partitions must

@@ -119,10 +119,16 @@ func (e *destination) prepare(ctx context.Context, began time.Time) *trouble {
 	return nil
 }
 
+// judge says why the record cannot be an entry.
+func (d *Driver) judge(r *sink.Record) (reason *sink.Reason) {
+	defer sink.Recover(&reason)
+	return d.service.Judge(r)
+}
+
 // judge looks at every record before the first is sent.
 func (e *destination) judge(b *sink.Batch) (o sink.Outcome) {
 	for i, r := range b.Records {
-		if reason := e.driver.service.Judge(r); reason != nil {
+		if reason := e.driver.judge(r); reason != nil {
 			o.Verdict, o.Unsent = sink.Refused, true
 			o.Guilty, o.Reasons = append(o.Guilty, i), append(o.Reasons, reason)
 		}

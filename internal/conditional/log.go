@@ -329,7 +329,7 @@ func (l *Log) claim(s Stream, batches []*sink.Batch) {
 			if p.offsets[i] >= 0 {
 				continue
 			}
-			if offset, found := l.claimOne(s.Mark(r)); found {
+			if offset, found := l.claimOne(markOf(s, r)); found {
 				p.offsets[i] = offset
 			}
 		}

@@ -5,11 +5,22 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+
+	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 // Mark identifies a record by its content: equal for the same event, whichever relay sent it. The zero mark is for
 // records that no relay wrote: they lack the header x-outbox-source.
 type Mark [16]byte
+
+// markOf is the record's mark, and the zero mark where it has none because making it panicked: the append says so.
+func markOf(s Stream, r *sink.Record) (m Mark) {
+	_, reason := sink.Compose([]*sink.Record{r}, func(int, *sink.Record) { m = s.Mark(r) })
+	if reason != nil {
+		return Mark{}
+	}
+	return m
+}
 
 // Digest makes a [Mark] of a record's parts, in the order in which they are added. Marks of this form are stored in the
 // notes of BullMQ's jobs: it must not change.

@@ -230,6 +230,9 @@ func named(line *zerolog.Event, d *Delivery) *zerolog.Event {
 func (l *loop) tellDied(d *Delivery) {
 	l.settler.meter.Died(d.Reason.Class)
 	l.settler.host.Died(d.Record.Topic, d.Reason)
+	if d.Reason.Stack != "" {
+		l.settler.log.Error().Str("code", d.Reason.Code).Str("stack", d.Reason.Stack).Msg("a mistake in the program")
+	}
 	named(l.settler.log.Warn(), d).Str("code", d.Reason.Code).
 		Int("attempts", max(d.Attempts, 1)).Str("reason", d.Reason.Text).Msg("event moved to the dead-letter table")
 }

@@ -94,7 +94,17 @@ func (q *queue) Portion() int { return scriptJobs }
 
 // Append implements [conditional.Stream], in one script.
 func (q *queue) Append(ctx context.Context, end int64, records []*sink.Record) (a conditional.Answer) {
-	moved, err := q.run(ctx, end, records)
+	args, n, reason := q.compose(end, records)
+	if reason != nil {
+		if n > 0 {
+			if a = q.Append(ctx, end, records[:n]); a.Verdict != sink.Accepted {
+				return a
+			}
+		}
+		a.Verdict, a.Guilty, a.Reason = sink.Refused, n, reason
+		return a
+	}
+	moved, err := q.run(ctx, end, args)
 	var wrong *unfit
 	switch {
 	case moved:
@@ -130,16 +140,21 @@ const (
 	answeredForeign = 2
 )
 
-// run runs the script for the records.
-func (q *queue) run(ctx context.Context, end int64, records []*sink.Record) (moved bool, err error) {
+// compose makes the script's arguments, up to a record that cannot be a job.
+func (q *queue) compose(end int64, records []*sink.Record) (args []any, n int, reason *sink.Reason) {
 	c := &q.driver.config
-	args := append(make([]any, 0, 4+6*len(records)), strconv.FormatInt(end, 10), max(c.Unrecorded, scriptJobs), q.jobs,
+	args = append(make([]any, 0, 4+6*len(records)), strconv.FormatInt(end, 10), max(c.Unrecorded, scriptJobs), q.jobs,
 		c.Library)
-	for i, r := range records {
+	n, reason = sink.Compose(records, func(i int, r *sink.Record) {
 		id := idOf(fill(c.JobID, r), end+1+int64(i))
 		data, options := c.job(q.driver.opening, id, r)
 		args = append(args, id, fill(c.JobName, r), r.Timestamp, data, options, c.note(r))
-	}
+	})
+	return args, n, reason
+}
+
+// run runs the script.
+func (q *queue) run(ctx context.Context, end int64, args []any) (moved bool, err error) {
 	answer, err := addScript.Run(ctx, q.driver.Client, q.keys, args...).Slice()
 	if err != nil {
 		return false, err
@@ -151,7 +166,7 @@ func (q *queue) run(ctx context.Context, end int64, records []*sink.Record) (mov
 	case answeredMoved:
 		return true, fmt.Errorf("queue %s counts %v jobs, not %d", q.name, answer[1], end)
 	case answeredForeign:
-		return false, foreign(c.Library, answer[1])
+		return false, foreign(q.driver.config.Library, answer[1])
 	}
 	return false, nil
 }

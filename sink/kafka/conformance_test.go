@@ -59,6 +59,7 @@ func newFixture(t *testing.T, brokers []string, replicas int) sinktest.Fixture {
 	return sinktest.Fixture{
 		Driver:       d,
 		Deduplicates: true,
+		Copies:       true,
 		Topic: func(t *testing.T, partitions int) string {
 			name := harness.Unique(t, "conformance")
 			create(t, name, partitions)

@@ -44,7 +44,8 @@ const (
 )
 
 // message is the record as a message without the chain's headers. The reason says why there can be none.
-func message(r *sink.Record) (*client.Msg, *sink.Reason) {
+func message(r *sink.Record) (m *client.Msg, reason *sink.Reason) {
+	defer sink.Recover(&reason)
 	h := make(client.Header, r.Headers.Len()+6)
 	size := controlSize + len(r.Key)
 	for name, value := range r.Headers.All() {

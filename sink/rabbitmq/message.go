@@ -40,8 +40,9 @@ const (
 )
 
 // message is the record as a message. The reason says why there can be none.
-func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) {
-	p := amqp.Publishing{
+func (c Config) message(r *sink.Record) (p amqp.Publishing, key string, reason *sink.Reason) {
+	defer sink.Recover(&reason)
+	p = amqp.Publishing{
 		DeliveryMode: amqp.Persistent, ContentType: c.contentType(r), Body: r.Value, Timestamp: time.UnixMilli(r.Timestamp),
 		Headers: make(amqp.Table, r.Headers.Len()+3),
 	}
@@ -92,7 +93,7 @@ func (c Config) message(r *sink.Record) (amqp.Publishing, string, *sink.Reason) 
 	if r.Value == nil {
 		p.Headers[tombstoneHeader] = "true"
 	}
-	key := c.routingKey(r)
+	key = c.routingKey(r)
 	if len(key) > maxShort {
 		return p, "", invalid("INVALID_ROUTING_KEY",
 			fmt.Sprintf("the routing key has %d bytes, RabbitMQ takes %d", len(key), maxShort))

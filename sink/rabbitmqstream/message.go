@@ -64,7 +64,8 @@ const (
 )
 
 // judge says why the record cannot be a message; nil: it can.
-func (c *Config) judge(r *sink.Record, frameLimit int) *sink.Reason {
+func (c *Config) judge(r *sink.Record, frameLimit int) (reason *sink.Reason) {
+	defer sink.Recover(&reason)
 	if n := r.Headers.Len(); n > maxCount {
 		return &sink.Reason{Class: outbox.Permanent, Code: "TOO_MANY_HEADERS",
 			Text: fmt.Sprintf("the event has %d headers, and readers by Go's client for AMQP 0-9-1 take at most %d", n,

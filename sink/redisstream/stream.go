@@ -63,19 +63,17 @@ func (s *stream) Portion() int { return scriptRecords }
 
 // Append implements [conditional.Stream], in one script.
 func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) (a conditional.Answer) {
-	large := func(r *sink.Record) bool { return r.Headers.Len() > mostHeaders }
-	if n := slices.IndexFunc(records, large); n >= 0 {
+	args, n, reason := s.compose(end, records)
+	if reason != nil {
 		if n > 0 {
 			if a = s.Append(ctx, end, records[:n]); a.Verdict != sink.Accepted {
 				return a
 			}
 		}
-		a.Verdict, a.Guilty = sink.Refused, n
-		a.Reason = &sink.Reason{Class: outbox.Permanent, Code: "TOO_MANY_HEADERS", Text: fmt.Sprintf(
-			"it has %d headers, and a script of Redis can append at most %d", records[n].Headers.Len(), mostHeaders)}
+		a.Verdict, a.Guilty, a.Reason = sink.Refused, n, reason
 		return a
 	}
-	first, moved, err := s.run(ctx, end, records)
+	first, moved, err := s.run(ctx, end, args)
 	switch {
 	case moved:
 		a.Verdict, a.Moved, a.Err = sink.NotWritten, true, err
@@ -105,14 +103,24 @@ func (s *stream) Keep(ctx context.Context, end int64) error {
 // header is two.
 const mostHeaders = 3500
 
-// run runs the script for the records.
-func (s *stream) run(ctx context.Context, end int64, records []*sink.Record) (first int64, moved bool, err error) {
-	args := append(make([]any, 0, 2+16*len(records)), idOf(end), s.driver.config.MaxLength)
-	for _, r := range records {
+// compose makes the script's arguments, up to a record that cannot be an entry.
+func (s *stream) compose(end int64, records []*sink.Record) (args []any, n int, reason *sink.Reason) {
+	large := func(r *sink.Record) bool { return r.Headers.Len() > mostHeaders }
+	if n := slices.IndexFunc(records, large); n >= 0 {
+		return nil, n, &sink.Reason{Class: outbox.Permanent, Code: "TOO_MANY_HEADERS", Text: fmt.Sprintf(
+			"it has %d headers, and a script of Redis can append at most %d", records[n].Headers.Len(), mostHeaders)}
+	}
+	args = append(make([]any, 0, 2+16*len(records)), idOf(end), s.driver.config.MaxLength)
+	n, reason = sink.Compose(records, func(_ int, r *sink.Record) {
 		at := len(args)
 		args = appendFields(append(args, 0), r)
 		args[at] = len(args) - at - 1
-	}
+	})
+	return args, n, reason
+}
+
+// run runs the script.
+func (s *stream) run(ctx context.Context, end int64, args []any) (first int64, moved bool, err error) {
 	answer, err := appendScript.Run(ctx, s.driver.Client, []string{s.key}, args...).Slice()
 	if err != nil {
 		return 0, false, err

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
+	"slices"
 	"syscall"
 
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -104,9 +105,7 @@ func (d *Driver) Produce(ctx context.Context, _ int32, batches []*sink.Batch) {
 		failed(batches, fmt.Errorf("wait for an earlier write: %w", context.Cause(ctx)))
 		return
 	}
-	for _, b := range batches {
-		out.take(b)
-	}
+	batches = slices.DeleteFunc(slices.Clone(batches), func(b *sink.Batch) bool { return !out.take(b) })
 	written := make(chan error, 1)
 	go func() {
 		err := out.flush()
@@ -128,18 +127,24 @@ func (d *Driver) Produce(ctx context.Context, _ int32, batches []*sink.Batch) {
 	}
 }
 
-// take puts the batch's lines behind the rest, once.
-func (o *output) take(b *sink.Batch) {
+// take puts the batch's lines behind the rest, once. False: it is refused, and none of them is there.
+func (o *output) take(b *sink.Batch) bool {
 	if b.State != nil {
-		return
+		return true
 	}
-	at := place{b.Topic, b.Partition}
+	at, before := place{b.Topic, b.Partition}, len(o.rest)
 	first := o.ends[at]
-	for i, r := range b.Records {
+	n, reason := sink.Compose(b.Records, func(i int, r *sink.Record) {
 		o.rest = appendLine(o.rest, r, b.Partition, first+int64(i))
+	})
+	if reason != nil {
+		o.rest = o.rest[:before]
+		b.Outcome = sink.Outcome{Verdict: sink.Refused, Guilty: []int{n}, Reasons: []*sink.Reason{reason}, Unsent: true}
+		return false
 	}
 	o.ends[at] = first + int64(len(b.Records))
 	b.State = printed{first}
+	return true
 }
 
 // flush writes the rest. After an error it holds what the writer has not taken.

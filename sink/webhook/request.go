@@ -85,6 +85,7 @@ func sizeOf(r *sink.Record) int {
 
 // headers are those of the record and what identifies it. The reason says why it cannot be a request.
 func (c Config) headers(r *sink.Record) (h http.Header, id string, reason *sink.Reason) {
+	defer sink.Recover(&reason)
 	h = make(http.Header, r.Headers.Len()+9)
 	typed := false
 	for name, value := range r.Headers.All() {

@@ -61,6 +61,7 @@ func fixture(t *testing.T, named bool) sinktest.Fixture {
 		},
 		Read:         func(_ *testing.T, topic string) []sinktest.Message { return b.Log(topic) },
 		Deduplicates: true,
+		Copies:       true,
 		Poison: func(topic string, key []byte) *sink.Record {
 			return &sink.Record{Topic: topic, Key: key, Value: []byte("poison"), Cost: 100}
 		},

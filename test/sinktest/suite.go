@@ -29,6 +29,8 @@ type Fixture struct {
 	Deduplicates bool
 	// Lacks lists features that the broker's messages do not have.
 	Lacks Lacks
+	// Copies reports that the driver copies the record's headers as they are, and does not look into them.
+	Copies bool
 	// Name is a header's name as readers see it, and whether a row can set it. Nil: each, as it is.
 	Name func(name string) (seen string, carried bool)
 
@@ -69,6 +71,7 @@ func Run(t *testing.T, newFixture func(*testing.T) Fixture) {
 		{"EveryRecordOnceInOrderOfItsKey", everyRecordOnceInOrder},
 		{"BytesArriveAsTheyAre", bytesArriveAsTheyAre},
 		{"OddRecordsArriveAsTheyAreOrAreRefused", odd},
+		{"APanicCostsItsRecordOnly", panics},
 		{"OversizedRecordIsRejectedAtItsPlace", oversizedRecord},
 		{"HeldLaneWaitsForRelease", heldLane},
 		{"PoisonInAFullBatchHurtsOnlyItsLane", poisonInAFullBatch},
