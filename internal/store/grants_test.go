@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -106,4 +107,39 @@ func withGrants(t *testing.T, after, dead, retry string) (pg *harness.PG, admin,
 	u.User = url.User(role)
 	c.URL = u.String()
 	return pg, admin, owner(t, pg, c), role
+}
+
+// A site takes from PUBLIC what the relay and requests write messages into the WAL by. Breaks caught: a request that is
+// refused, though the relay would find it; a lack that check does not see or init --roles does not mend.
+func TestRequestsNeedNoRightToWriteMessages(t *testing.T) {
+	pg, admin, s, role := withGrants(t, store.Mark, "", "")
+	pg.Exec(t, `DO $$ DECLARE f regprocedure; BEGIN
+		FOR f IN SELECT oid FROM pg_proc WHERE proname = 'pg_logical_emit_message' LOOP
+			EXECUTE 'REVOKE EXECUTE ON FUNCTION ' || f || ' FROM PUBLIC';
+		END LOOP; END $$`)
+	o, err := s.Outbox(t.Context())
+	must(t, "read the outbox", err)
+	id, err := s.AddRequest(t.Context(), store.RequestPause, store.Filter{}, "me", "")
+	must(t, "ask for a pause", err)
+	if next, err := s.NextRequest(t.Context()); err != nil || next == nil || next.ID != id {
+		t.Errorf("next request: got %+v, %v, want number %d", next, err, id)
+	}
+	if _, err := s.EmitToken(t.Context(), "test", "x"); err == nil {
+		t.Error("a token was written, want the right gone")
+	}
+	_, missing, err := s.MissingGrants(t.Context(), o)
+	if err != nil || len(missing) != 1 {
+		t.Fatalf("missing grants: got %v, %v, want one", missing, err)
+	}
+	grant := "GRANT " + missing[0].String() + ` TO "` + role + `"`
+	statements, err := admin.RolesSQL(t.Context(), o, store.Roles{Stream: role, SQL: role})
+	if err != nil || !slices.Contains(statements, grant) {
+		t.Errorf("roles: got %q, %v, want %q among them", statements, err, grant)
+	}
+	pg.Exec(t, grant)
+	if _, missing, err = s.MissingGrants(t.Context(), o); err != nil || len(missing) > 0 {
+		t.Errorf("missing grants after %s: got %v, %v, want none", grant, missing, err)
+	}
+	_, err = s.EmitToken(t.Context(), "test", "x")
+	must(t, "write a token", err)
 }

@@ -101,14 +101,32 @@ func (s *Catalog) MissingGrants(ctx context.Context, o record.Outbox) (role stri
 				missing = append(missing, g)
 			}
 		}
-		return nil
+		lacks, err := executeMessage(ctx, tx, "current_user")
+		missing = append(missing, lacks...)
+		return err
 	})
 	return role, missing, err
+}
+
+// executeMessage is the grant of the function that writes tokens and requests into the WAL, unless the role has it.
+// PUBLIC has, by default.
+func executeMessage(ctx context.Context, tx pgx.Tx, role string) ([]record.Grant, error) {
+	rows, err := tx.Query(ctx, `SELECT format('pg_catalog.%I(%s)', p.proname, pg_get_function_identity_arguments(p.oid))
+ FROM pg_proc p WHERE `+db.Emits+` AND NOT has_function_privilege(`+role+`, p.oid, 'EXECUTE')`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (g record.Grant, err error) {
+		g.Privilege = "EXECUTE"
+		err = row.Scan(&g.Function)
+		return g, err
+	})
 }
 
 // RolesSQL are the statements that make the roles, where they are missing, and give them what they need and no more.
 // They have no passwords yet. It takes a role that may create roles, and one of REPLICATION; mostly a superuser.
 func (s *Catalog) RolesSQL(ctx context.Context, o record.Outbox, roles record.Roles) (statements []string, err error) {
+	var execute []record.Grant
 	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
 		var database string
 		var policies bool
@@ -136,10 +154,15 @@ func (s *Catalog) RolesSQL(ctx context.Context, o record.Outbox, roles record.Ro
 			}
 			statements = append(statements, "GRANT CONNECT ON DATABASE "+db.Quote(database)+" TO "+db.Quote(r.name))
 		}
-		return nil
+		var err error
+		execute, err = executeMessage(ctx, tx, "'public'")
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for the roles: %w", err)
+	}
+	for _, g := range execute {
+		statements = append(statements, "GRANT "+g.String()+" TO "+db.Quote(roles.SQL))
 	}
 	return append(statements, s.GrantsSQL(o, roles.SQL)...), nil
 }

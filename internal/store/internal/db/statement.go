@@ -68,3 +68,8 @@ func (s *DB) MadeAfter(o *Table, instant string) string {
 	}
 	return "coalesce(o." + Quote(s.Config.Columns.CreatedAt) + " > " + o.AsCreated(instant) + ", false)"
 }
+
+// Emits is a condition on p of pg_proc: the function that writes a message into the WAL. Some sites take the right to
+// run it from PUBLIC.
+const Emits = `p.proname = 'pg_logical_emit_message' AND p.pronamespace = 'pg_catalog'::regnamespace
+ AND p.proargtypes[2] = 'text'::regtype`

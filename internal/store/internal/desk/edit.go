@@ -131,8 +131,7 @@ func (s *Desk) change(ctx context.Context, tx pgx.Tx, o *db.Table, source int32,
 func (s *Desk) requestReplay(ctx context.Context, tx pgx.Tx, ids []string, who, note string) (id int64, err error) {
 	filter, err := json.Marshal(record.Filter{IDs: ids})
 	if err == nil {
-		err = tx.QueryRow(ctx, s.db.Names.SQL(addRequestSQL), s.db.Config.Slot, record.RequestReplay, string(filter), who,
-			note, record.AskedToken(s.db.Config.Slot)).Scan(&id)
+		id, err = s.addRequest(ctx, tx, record.RequestReplay, filter, who, note)
 	}
 	return id, err
 }

@@ -20,10 +20,15 @@ const (
 	maxNote = 2000
 )
 
-// addRequestSQL tells the relay by its stream, too.
-const addRequestSQL = `WITH added AS (INSERT INTO {request} (slot, kind, filter, who, note)
- VALUES ($1, $2, $3::jsonb, $4, NULLIF($5, '')) RETURNING id)
+// tellRequestSQL is addRequestSQL that tells the relay by its stream, too, for roles that may.
+const (
+	addRequestSQL = `INSERT INTO {request} (slot, kind, filter, who, note)
+ VALUES ($1, $2, $3::jsonb, $4, NULLIF($5, '')) RETURNING id`
+	tellRequestSQL = `WITH added AS (` + addRequestSQL + `)
 SELECT id FROM added, pg_logical_emit_message(true, '` + record.TokenPrefix + `', $6::text)`
+	mayTellSQL = `SELECT coalesce(bool_or(has_function_privilege(p.oid, 'EXECUTE')), false)
+ FROM pg_proc p WHERE ` + db.Emits
+)
 
 // AddRequest asks the relay that holds the slot, now or later, to do something; it is durable when AddRequest returns.
 // Anybody may ask: it is not fenced.
@@ -44,14 +49,30 @@ func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who
 		err = s.db.LearnEncoding(ctx)
 	}
 	if err == nil {
-		err = s.db.One(ctx, db.Writing, func(row pgx.Row) error { return row.Scan(&id) },
-			s.db.Names.SQL(addRequestSQL), s.db.Config.Slot, kind, string(filter), s.db.Brief(who, maxWho),
-			s.db.Brief(note, maxNote), record.AskedToken(s.db.Config.Slot))
+		err = s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) (err error) {
+			id, err = s.addRequest(ctx, tx, kind, filter, s.db.Brief(who, maxWho), s.db.Brief(note, maxNote))
+			return err
+		})
 	}
 	if err != nil {
 		return 0, fmt.Errorf("write the request: %w", err)
 	}
 	return id, nil
+}
+
+// addRequest writes a request. The relay finds one that its stream does not tell of, too, a little later.
+func (s *Desk) addRequest(ctx context.Context, tx pgx.Tx, kind string, filter []byte, who, note string) (id int64,
+	err error) {
+	var may bool
+	if err := tx.QueryRow(ctx, mayTellSQL).Scan(&may); err != nil {
+		return 0, err
+	}
+	text, args := addRequestSQL, []any{s.db.Config.Slot, kind, string(filter), who, note}
+	if may {
+		text, args = tellRequestSQL, append(args, record.AskedToken(s.db.Config.Slot))
+	}
+	err = tx.QueryRow(ctx, s.db.Names.SQL(text), args...).Scan(&id)
+	return id, err
 }
 
 // requestColumns has times as microseconds: as text they have the form of the database's datestyle, and

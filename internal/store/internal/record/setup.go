@@ -44,13 +44,16 @@ func (e *ObstacleError) Error() string { return e.What + ": it is left as it is;
 type Grant struct {
 	Schema    string // without quotes; set alone for a privilege on the schema
 	Table     string // quoted and schema-qualified; "" for the schema itself
-	Privilege string // USAGE, SELECT, INSERT, UPDATE, DELETE
+	Privilege string // USAGE, SELECT, INSERT, UPDATE, DELETE, EXECUTE
 	Column    string // without quotes; "" for the whole table
+	Function  string // as GRANT names it; "" but for EXECUTE
 }
 
 // String is the grant as SQL says it, without to whom.
 func (g Grant) String() string {
 	switch {
+	case g.Function != "":
+		return g.Privilege + " ON FUNCTION " + g.Function
 	case g.Table == "":
 		return g.Privilege + " ON SCHEMA " + quote(g.Schema)
 	case g.Column != "":
