@@ -351,6 +351,10 @@ func (s *session) announce(ctx context.Context, topics []string) error {
 		return err
 	}
 	s.term.names.Announced(topics...)
+	select {
+	case s.term.announced <- topics:
+	default: // the next start notes their cluster
+	}
 	return nil
 }
 

@@ -49,3 +49,30 @@ func TestTopicThatWasCreatedAgainWhileNoRelayRanIsAnAlarm(t *testing.T) {
 		})
 	}
 }
+
+// Kafka was replaced behind its address while no relay ran, and others have filled the topics past the journaled
+// offsets. Break it catches: no word of it, or one at each start, or at a start at which nothing has happened.
+func TestAnotherClusterAtTheAddressIsAnAlarm(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	run := func(from int, what, query, want string) {
+		t.Helper()
+		r, stop := b.start()
+		b.waitRole(r, relay.RoleActive)
+		b.pg.Exec(t, many(from, 5, 1))
+		b.waitRecorded(from + 4)
+		b.waitQuery(what, query, want)
+		mustStop(t, stop)
+	}
+	const noted = "SELECT count(*) FROM cdc_relay_offset WHERE partition = -1 AND next_offset > 1"
+	const alarms = `SELECT coalesce(sum(count), 0) FROM cdc_relay_alarms WHERE kind = '` + sink.AlarmClusterChanged +
+		`' AND repair LIKE '%verify --repair%'`
+	run(1, "topics whose cluster is noted", noted, "1")
+	run(6, "alarms when nothing has happened", alarms, "0")
+	b.pg.Exec(t, "UPDATE cdc_relay_offset SET next_offset = 1 WHERE partition = -1") // another cluster's
+	run(11, "alarms", alarms, "1")
+	run(16, "topics whose cluster is noted", noted, "1")
+	if n := b.pg.Query(t, alarms); n != "1" {
+		t.Errorf("alarms after another start: got %s, want 1", n)
+	}
+}

@@ -58,7 +58,9 @@ type term struct {
 	lease    *lease.Lease
 	names    *message.Names
 
-	tails chan []store.TopicTail // whose topics' ends are to be compared; see comparePositions
+	// Of comparePositions: topics whose ends and cluster are to be compared, and those that were just announced.
+	tails     chan []store.TopicTail
+	announced chan []string
 
 	spools   atomic.Bool // the next session is to store its stream
 	stopping atomic.Bool // no retries begin any more, nor do rounds of the reconciler
@@ -76,7 +78,8 @@ type term struct {
 }
 
 func newTerm(r *Relay) *term {
-	t := &term{r: r, tails: make(chan []store.TopicTail, 1), names: message.NewNames(r.c.Limits.Topics),
+	t := &term{r: r, tails: make(chan []store.TopicTail, 1), announced: make(chan []string, announcements),
+		names: message.NewNames(r.c.Limits.Topics),
 		lease: lease.New(r.started, time.Duration(r.c.Postgres.WALSenderTimeout))}
 	t.engine = sink.New(r.driver, t.sinkConfig())
 	_, readsBack := r.driver.(sink.Tailer)

@@ -12,10 +12,11 @@ const (
 	AlarmOffsetsWentBack  = "offsets_went_back"  // a log was cut, or its topic deleted and created again
 	AlarmPartitionChanged = "partitions_changed" // keys may be in another partition from now on
 	AlarmIDsReused        = "ids_reused"         // an id is recorded of this event, or of another one: it was sent
+	AlarmClusterChanged   = "cluster_changed"    // another cluster answers than the one that topics were journaled on
 )
 
 // Alarms lists all kinds.
-var Alarms = []string{AlarmLostData, AlarmOffsetsWentBack, AlarmPartitionChanged, AlarmIDsReused}
+var Alarms = []string{AlarmLostData, AlarmOffsetsWentBack, AlarmPartitionChanged, AlarmIDsReused, AlarmClusterChanged}
 
 // Alarm reports a problem at the broker that a person must look into.
 type Alarm struct {

@@ -39,6 +39,11 @@ type Ender interface {
 	Ends(ctx context.Context, topic string) (map[int32]int64, error)
 }
 
+// Clustered is a [Driver] that can tell which cluster answers. ID is empty where brokers do not say.
+type Clustered interface {
+	ClusterID(ctx context.Context) (id string, err error)
+}
+
 // TailQuery selects what to read.
 type TailQuery struct {
 	Topic string

@@ -87,6 +87,9 @@ const (
 // OtherSlotName returns the remedy for a slot with a [SlotStatus.Mismatch].
 const OtherSlotName = record.OtherSlotName
 
+// TopicItself is the partition of an [Offset] that notes the cluster of a topic.
+const TopicItself = record.TopicItself
+
 // What the tables say of an event.
 const (
 	Unrecorded = record.Unrecorded

@@ -24,6 +24,8 @@ const (
 var (
 	_ sink.Tailer = (*Driver)(nil)
 	_ sink.Ender  = (*Driver)(nil)
+
+	_ sink.Clustered = (*Driver)(nil)
 )
 
 // tailClient is a client for one topic. Its transport routes by the library's own cache.
@@ -36,6 +38,12 @@ func (d *Driver) tailClient(topic string) (client *kafkago.Client, done func()) 
 	})
 	return &kafkago.Client{Addr: kafkago.TCP(d.config.Brokers...), Transport: transport,
 		Timeout: d.config.RequestTimeout}, transport.CloseIdleConnections
+}
+
+// ClusterID is [sink.Clustered].
+func (d *Driver) ClusterID(ctx context.Context) (string, error) {
+	c, err := d.Ping(ctx)
+	return c.ID, err
 }
 
 // Ends is [sink.Ender].

@@ -11,15 +11,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
-// topicItself is the partition number of the row that stands for the whole topic.
-const topicItself = -1
-
 // AddTopics commits, durably, that records will go to the topics. It comes before the first record to each, or a crash
 // would leave records that no start looks for. Topics that are known stay as they are. Fenced.
 func (s *Lease) AddTopics(ctx context.Context, topics []string) error {
 	err := s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.Names.SQL(`INSERT INTO {offset} (slot, topic, partition, next_offset)
-SELECT $1, t, $2, 0 FROM unnest($3::text[]) t ON CONFLICT DO NOTHING`), s.db.Config.Slot, topicItself, topics)
+SELECT $1, t, $2, 0 FROM unnest($3::text[]) t ON CONFLICT DO NOTHING`), s.db.Config.Slot, record.TopicItself, topics)
 		return err
 	})
 	if err != nil {
@@ -70,8 +67,10 @@ func (s *Lease) Tails(ctx context.Context) ([]record.TopicTail, error) {
 			if len(tails) == 0 || tails[len(tails)-1].Topic != topic {
 				tails = append(tails, record.TopicTail{Topic: topic, From: map[int32]int64{}, Since: since})
 			}
-			if partition != topicItself {
-				tails[len(tails)-1].From[partition] = next
+			if tail := &tails[len(tails)-1]; partition == record.TopicItself {
+				tail.Cluster = next
+			} else {
+				tail.From[partition] = next
 			}
 			return nil
 		})

@@ -16,4 +16,9 @@ type TopicTail struct {
 	Topic string
 	From  map[int32]int64 // by partition; the first offset that is not known to be journaled
 	Since time.Time       // when the topic was first used: the start for partitions that are not in From
+	// Cluster is a digest of the cluster that had the topic, as the relay has noted it; 0: it has not.
+	Cluster int64
 }
+
+// TopicItself is the partition number of the row that stands for the whole topic: its offset is a Cluster.
+const TopicItself = -1
