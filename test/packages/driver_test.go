@@ -19,6 +19,13 @@ func TestMain(m *testing.M) { harness.Main(m) }
 
 // languages are the packages, each with the command of its driver.
 var languages = map[string]func(*testing.T) []string{
+	"Java": func(t *testing.T) []string {
+		t.Helper()
+		classpath := harness.JavaPackages(t)
+		java := harness.Program(t, "java", "openjdk-17-jre-headless")
+		// For processes that live for seconds.
+		return []string{java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", classpath, "Driver"}
+	},
 	"Python": func(t *testing.T) []string {
 		t.Helper()
 		path := harness.PythonPackages(t)
@@ -33,24 +40,8 @@ var languages = map[string]func(*testing.T) []string{
 	},
 }
 
-// emitting are the packages that only emit.
-var emitting = map[string]func(*testing.T) []string{
-	"Java": func(t *testing.T) []string {
-		t.Helper()
-		classpath := harness.JavaPackages(t)
-		java := harness.Program(t, "java", "openjdk-17-jre-headless")
-		// For processes that live for seconds.
-		return []string{java, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", classpath, "Driver"}
-	},
-}
-
 // each runs a test in each language.
 func each(t *testing.T, test func(t *testing.T, w *world)) {
-	t.Helper()
-	eachOf(t, languages, test)
-}
-
-func eachOf(t *testing.T, languages map[string]func(*testing.T) []string, test func(t *testing.T, w *world)) {
 	t.Helper()
 	for name, command := range languages {
 		t.Run(name, func(t *testing.T) {

@@ -2,22 +2,42 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
-import io.github.cdcrelay.emit.Event;
+import com.google.gson.JsonPrimitive;
+import com.zaxxer.hikari.HikariConfig;
+import com.zaxxer.hikari.HikariDataSource;
 import io.github.cdcrelay.emit.Outbox;
+import io.github.cdcrelay.inbox.Event;
+import io.github.cdcrelay.inbox.Handler;
+import io.github.cdcrelay.inbox.Inbox;
+import io.github.cdcrelay.inbox.KafkaRunner;
+import io.github.cdcrelay.inbox.Message;
+import io.github.cdcrelay.inbox.Options;
+import io.github.cdcrelay.inbox.Outage;
+import io.github.cdcrelay.inbox.Outcome;
+import io.github.cdcrelay.inbox.Permanent;
+import io.github.cdcrelay.inbox.RetryAfter;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
 import java.sql.DriverManager;
 import java.sql.SQLException;
+import java.sql.Statement;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashSet;
+import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.CancellationException;
+import java.util.concurrent.atomic.AtomicInteger;
+import javax.sql.DataSource;
 
 /**
  * The contract's driver: commands as lines of JSON on standard input, one answer each on standard output. The judge is
@@ -25,6 +45,75 @@ import java.util.UUID;
  */
 class Driver {
     static final String URL = jdbc(URI.create(System.getenv("DATABASE_URL")));
+    static HikariDataSource pool;
+    static Inbox inbox;
+    static KafkaRunner runner;
+
+    /** Ways to fail, by the name that a payload has in its field fails. */
+    static final Map<String, Handler> FAILURES = new LinkedHashMap<>();
+
+    static {
+        FAILURES.put("error", (event, tx) -> { throw new IllegalStateException("no such customer"); });
+        FAILURES.put("no error", (event, tx) -> { throw new AssertionError("no such customer"); });
+        FAILURES.put("permanent", (event, tx) -> { throw new Permanent("never"); });
+        FAILURES.put("outage", (event, tx) -> { throw new Outage("the bank is away"); });
+        FAILURES.put("later", (event, tx) -> { throw new RetryAfter(Duration.ofMillis(30), "come back"); });
+        FAILURES.put("like a lost connection", (event, tx) -> { throw new SQLException("connection reset", "08006"); });
+        FAILURES.put("cancelled", (event, tx) -> {
+            Thread.currentThread().interrupt();
+            throw new CancellationException();
+        });
+        FAILURES.put("swallowed", (event, tx) -> swallow(tx, "SELECT 1 / 0"));
+        FAILURES.put("unique", (event, tx) -> run(tx, "INSERT INTO once VALUES (1), (1)"));
+        FAILURES.put("rollback", (event, tx) -> tx.rollback());
+        FAILURES.put("rollback swallowed", (event, tx) -> swallow(tx, "ROLLBACK"));
+        FAILURES.put("commit", (event, tx) -> {
+            swallow(tx, "INSERT INTO scratch VALUES (1); COMMIT");
+            run(tx, "INSERT INTO scratch VALUES (1)");
+            tx.commit();
+        });
+        FAILURES.put("slow", (event, tx) -> Thread.sleep(60_000));
+        FAILURES.put("slow statement", (event, tx) -> run(tx, "SELECT pg_sleep(60)"));
+        FAILURES.put("ends its session", (event, tx) -> run(tx, "SELECT pg_terminate_backend(pg_backend_pid())"));
+        FAILURES.put("setting", (event, tx) -> run(tx, "SET lock_timeout = '1ms'; SET search_path = nowhere, public"));
+        FAILURES.put("death", (event, tx) -> Runtime.getRuntime().halt(137));
+    }
+
+    static void run(Connection connection, String sql) throws SQLException {
+        try (var statement = connection.createStatement()) {
+            statement.execute(sql);
+        }
+    }
+
+    static void swallow(Connection connection, String sql) {
+        try {
+            run(connection, sql);
+        } catch (SQLException e) {
+            return;
+        }
+    }
+
+    static void effect(Event event, Connection tx) throws Exception {
+        var fields = event.fields();
+        try (var insert = tx.prepareStatement("INSERT INTO effect (id, key, n, attempt, length) VALUES (?, ?, ?, ?, ?)")) {
+            insert.setString(1, event.id());
+            insert.setString(2, event.key());
+            insert.setObject(3, fields.get("n"));
+            insert.setInt(4, event.attempt());
+            insert.setInt(5, event.json() == null ? 0 : event.json().length());
+            insert.execute();
+        }
+        var until = (Long) fields.getOrDefault("until", Long.MAX_VALUE);
+        if (!fields.containsKey("fails") || event.attempt() > until || event.replay()) {
+            return;
+        }
+        try (var statement = tx.createStatement(); var fixed = statement.executeQuery("SELECT FROM fixed")) {
+            if (fixed.next()) {
+                return;
+            }
+        }
+        FAILURES.get(fields.get("fails")).handle(event, tx);
+    }
 
     public static void main(String[] args) throws Exception {
         var out = new PrintStream(System.out, true, StandardCharsets.UTF_8);
@@ -41,6 +130,10 @@ class Driver {
             return switch (command.get("op").getAsString()) {
                 case "open" -> open(command);
                 case "emit" -> emit(command);
+                case "handle" -> handle(command.getAsJsonObject("message"));
+                case "retry" -> retry("idle".equals(text(command, "until")));
+                case "run" -> run(command);
+                case "stop" -> stop();
                 default -> throw new IllegalArgumentException("no command " + command.get("op"));
             };
         } catch (Exception e) {
@@ -49,11 +142,119 @@ class Driver {
     }
 
     static JsonObject open(JsonObject command) {
+        if (pool != null) {
+            pool.close();
+        }
+        var config = new HikariConfig();
+        config.setJdbcUrl(URL);
+        config.setMaximumPoolSize(6);
+        config.setMinimumIdle(1);
+        pool = new HikariDataSource(config);
+        var asked = command.has("options") ? command.getAsJsonObject("options") : new JsonObject();
+        var retry = asked.has("retry") ? asked.getAsJsonObject("retry") : new JsonObject();
+        var options = new Options().attempts(number(retry, "attempts", 3)).backOff(
+                Duration.ofMillis(number(retry, "initialMs", 20)), Duration.ofMillis(number(retry, "maxMs", 100)));
+        options.handlerTimeout(Duration.ofMillis(number(asked, "handlerTimeoutMs", 30_000)));
+        if ("dead".equals(text(asked, "unknown"))) {
+            options.deadIfUnknown();
+        }
+        int dieAt = number(command, "dieAt", 0);
+        inbox = new Inbox(dieAt == 0 ? pool : dying(pool, new AtomicInteger(dieAt)), "billing", options);
+        inbox.on("Effect", Driver::effect);
         var emitters = new JsonArray();
         emitters.add("jdbc");
         var answer = new JsonObject();
         answer.add("emitters", emitters);
         return answer;
+    }
+
+    /** Ends the process before the nth message to a server. */
+    static DataSource dying(DataSource pool, AtomicInteger left) {
+        return watched(DataSource.class, pool, left);
+    }
+
+    static <T> T watched(Class<T> type, T target, AtomicInteger left) {
+        return type.cast(Proxy.newProxyInstance(Driver.class.getClassLoader(), new Class<?>[] {type}, (self, method, args) -> {
+            var name = method.getName();
+            if ((name.startsWith("execute") || name.equals("commit") || name.equals("rollback")) && left.decrementAndGet() == 0) {
+                Runtime.getRuntime().halt(137);
+            }
+            try {
+                var result = method.invoke(target, args);
+                var returns = method.getReturnType();
+                return result instanceof Connection || result instanceof Statement ? watch(returns, result, left) : result;
+            } catch (InvocationTargetException e) {
+                throw e.getCause();
+            }
+        }));
+    }
+
+    static <T> T watch(Class<T> type, Object target, AtomicInteger left) {
+        return type == Object.class ? type.cast(target) : watched(type, type.cast(target), left);
+    }
+
+    static JsonObject handle(JsonObject m) {
+        byte[] value = null;
+        if (m.has("hex")) {
+            value = HexFormat.of().parseHex(text(m, "hex"));
+        } else if (m.has("size")) {
+            value = ("{\"n\": " + m.get("size") + ", \"fill\": \"" + "x".repeat(m.get("size").getAsInt()) + "\"}").getBytes(
+                    StandardCharsets.UTF_8);
+        } else if (m.has("value") && !m.get("value").isJsonNull()) {
+            value = m.get("value").toString().getBytes(StandardCharsets.UTF_8);
+        }
+        var headers = new JsonObject();
+        headers.addProperty("event_type", "Effect");
+        headers.addProperty("id", text(m, "id"));
+        if (m.has("headers")) {
+            m.getAsJsonObject("headers").asMap().forEach(headers::add);
+        }
+        var key = text(m, "key");
+        var message = new Message(text(m, "topic"), m.get("partition").getAsInt(), m.get("offset").getAsLong(),
+                key == null ? null : key.getBytes(StandardCharsets.UTF_8), value, texts(headers));
+        boolean careful = m.has("careful") && m.get("careful").getAsBoolean();
+        return answer("outcome", word(careful ? inbox.handleSuspect(message) : inbox.handle(message)));
+    }
+
+    static String word(Outcome outcome) {
+        return outcome.name().toLowerCase(java.util.Locale.ROOT);
+    }
+
+    static JsonObject retry(boolean untilIdle) throws Exception {
+        var outcomes = new ArrayList<String>();
+        while (true) {
+            var outcome = inbox.retryDue();
+            if (outcome != null) {
+                outcomes.add(word(outcome));
+            } else if (!untilIdle && waiting()) {
+                Thread.sleep(5);
+            } else {
+                return answer("outcomes", String.join(" ", outcomes));
+            }
+        }
+    }
+
+    static boolean waiting() throws SQLException {
+        try (var connection = pool.getConnection(); var statement = connection.createStatement();
+                var rows = statement.executeQuery("SELECT FROM inbox_parked LIMIT 1")) {
+            return rows.next();
+        }
+    }
+
+    static JsonObject run(JsonObject command) {
+        runner = new KafkaRunner(inbox, list(command, "topics"), Map.of("bootstrap.servers",
+                String.join(",", list(command, "brokers")), "group.id", text(command, "group"), "session.timeout.ms", 6000,
+                "heartbeat.interval.ms", 500), number(command, "workers", 4));
+        new Thread(runner).start();
+        return new JsonObject();
+    }
+
+    static JsonObject stop() {
+        if (runner != null) {
+            runner.close();
+        }
+        pool.close();
+        return new JsonObject();
     }
 
     static JsonObject emit(JsonObject command) {
@@ -78,13 +279,11 @@ class Driver {
 
     static void emit(Connection connection, JsonObject step, List<UUID> ids) throws SQLException {
         if (step.has("sql")) {
-            try (var statement = connection.createStatement()) {
-                statement.execute(step.get("sql").getAsString());
-            }
+            run(connection, text(step, "sql"));
             return;
         }
         var fields = step.getAsJsonObject("event");
-        var event = Event.of(text(fields, "aggregateType"), text(fields, "aggregateId"), text(fields, "type"),
+        var event = io.github.cdcrelay.emit.Event.of(text(fields, "aggregateType"), text(fields, "aggregateId"), text(fields, "type"),
                 payload(fields.get("payload")));
         if (fields.has("id")) {
             event = event.withId(UUID.fromString(text(fields, "id")));
@@ -113,6 +312,14 @@ class Driver {
         return plain.isBoolean() ? plain.getAsBoolean() : plain.isNumber() ? plain.getAsBigDecimal() : plain.getAsString();
     }
 
+    static List<String> list(JsonObject fields, String name) {
+        return fields.getAsJsonArray(name).asList().stream().map(JsonElement::getAsString).toList();
+    }
+
+    static int number(JsonObject fields, String name, int otherwise) {
+        return fields.has(name) ? fields.get(name).getAsInt() : otherwise;
+    }
+
     static String text(JsonObject fields, String name) {
         return !fields.has(name) || fields.get(name).isJsonNull() ? null : fields.get(name).getAsString();
     }
@@ -130,8 +337,7 @@ class Driver {
 
     static JsonObject answer(String name, Object value) {
         var answer = new JsonObject();
-        answer.add(name, value instanceof Number number ? new com.google.gson.JsonPrimitive(number)
-                : new com.google.gson.JsonPrimitive(String.valueOf(value)));
+        answer.add(name, value instanceof Number number ? new JsonPrimitive(number) : new JsonPrimitive(String.valueOf(value)));
         return answer;
     }
 
