@@ -65,6 +65,7 @@ install)
   mvn -q -B -f test/kafka/pom.xml dependency:resolve
   mvn -q -B -f test/registry/pom.xml dependency:resolve
   mvn -q -B -f test/elasticmq/pom.xml dependency:resolve
+  mvn -q -B -f packages/java/peers.xml dependency:resolve
   ;;
 *)
   echo "usage: test/needs.sh [list|install]" >&2

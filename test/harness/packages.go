@@ -257,3 +257,21 @@ func buildJava(ctx context.Context, maven, sources, aside, built string) error {
 	}
 	return nil
 }
+
+// JavaRepository is a local repository of Maven with the packages of packages/java installed, as they are now.
+func JavaRepository(t testing.TB) (dir string) {
+	t.Helper()
+	maven := Program(t, "mvn", "maven")
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, copied := filepath.Join(cache, "cdc-relay", "maven"), t.TempDir()
+	if err := copySources(filepath.Join(moduleDir(), "packages", "java"), copied, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := runIn(t.Context(), copied, maven, "-q", "-B", "-Dmaven.repo.local="+dir, "install"); err != nil {
+		missing(t, "what packages/java needs", err)
+	}
+	return dir
+}

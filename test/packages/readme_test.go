@@ -2,10 +2,12 @@ package packages
 
 import (
 	"context"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,18 +18,29 @@ import (
 
 // page is a README whose five minutes a test does as a user would.
 type page struct {
-	file   string
-	fence  string // of its programs, whose first line is a comment with their name
-	run    string // what runs a program
-	place  string
-	handle string
+	file    string
+	run     []string // what runs a program
+	project string   // a file that goes before; the first line of each is a comment with its name
+	place   string
+	handle  string
+	install string // the command that installs
+	code    int    // with which the consumer ends after SIGTERM
 	// prepare returns what the line that installs becomes, with the packages as they are built here.
 	prepare func(t *testing.T, line, dir string) (installs string, environ []string)
 }
 
 var pages = map[string]page{
+	"Java": {
+		file: "java/README.md", run: []string{"java", "-cp", "lib/*"}, place: "Place.java", handle: "Consumer.java",
+		project: "pom.xml", install: "mvn", code: 128 + int(syscall.SIGTERM),
+		prepare: func(t *testing.T, line, _ string) (string, []string) {
+			t.Helper()
+			return line, []string{"MAVEN_OPTS=-Dmaven.repo.local=" + harness.JavaRepository(t)}
+		},
+	},
 	"TypeScript": {
-		file: "typescript/README.md", fence: "js", run: "node", place: "place.mjs", handle: "consumer.mjs",
+		file: "typescript/README.md", run: []string{"node"}, place: "place.mjs", handle: "consumer.mjs",
+		install: "npm install",
 		prepare: func(t *testing.T, line, _ string) (string, []string) {
 			t.Helper()
 			built := harness.NodePackages(t)
@@ -37,7 +50,8 @@ var pages = map[string]page{
 		},
 	},
 	"Python": {
-		file: "python/README.md", fence: "python", run: "python3", place: "place.py", handle: "consumer.py",
+		file: "python/README.md", run: []string{"python3"}, place: "place.py", handle: "consumer.py",
+		install: "pip install",
 		prepare: func(t *testing.T, line, dir string) (string, []string) {
 			t.Helper()
 			built, _, _ := strings.Cut(harness.PythonPackages(t), ":")
@@ -87,13 +101,14 @@ func (p page) follow(t *testing.T) {
 	dir := t.TempDir()
 	var tables, install string
 	for _, block := range fenced.FindAllStringSubmatch(string(text), -1) {
-		name, _, _ := strings.Cut(strings.TrimLeft(block[2], "/# "), "\n")
+		first, _, _ := strings.Cut(block[2], "\n")
+		name := strings.Trim(first, "/# <!->")
 		switch {
-		case block[1] == p.fence && (name == p.place || name == p.handle):
+		case name != "" && slices.Contains([]string{p.project, p.place, p.handle}, name):
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(block[2]), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		case strings.Contains(block[2], "install"):
+		case strings.HasPrefix(block[2], p.install):
 			install = strings.TrimSpace(block[2])
 		case strings.Contains(block[2], "psql"):
 			tables = block[2]
@@ -116,19 +131,20 @@ func (p page) follow(t *testing.T) {
 
 	line, environ := p.prepare(t, install, dir)
 	environ = append(append(os.Environ(), environ...), "DATABASE_URL="+pg.URL, "BROKERS="+strings.Join(kafka.Addrs, ","),
-		"TOPIC="+settings.Topic("order"))
+		"JDBC_URL="+jdbc(t, pg.URL), "TOPIC="+settings.Topic("order"))
 	inDir := func(program string, args ...string) *exec.Cmd {
 		c := exec.CommandContext(t.Context(), program, args...)
 		c.Dir, c.Env = dir, environ
 		c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		return c
 	}
-	for _, c := range []*exec.Cmd{inDir("sh", "-c", line), inDir(p.run, p.place)} {
+	program := func(name string) *exec.Cmd { return inDir(p.run[0], append(slices.Clone(p.run[1:]), name)...) }
+	for _, c := range []*exec.Cmd{inDir("sh", "-c", line), program(p.place)} {
 		if out, err := c.CombinedOutput(); err != nil {
 			t.Fatalf("%q: %v: %.2000s", c.Args, err, out)
 		}
 	}
-	consumer := inDir(p.run, p.handle)
+	consumer := program(p.handle)
 	said := &strings.Builder{}
 	consumer.Stdout, consumer.Stderr = said, said
 	if err := consumer.Start(); err != nil {
@@ -144,7 +160,22 @@ func (p page) follow(t *testing.T) {
 	if err := consumer.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := consumer.Wait(); err != nil {
-		t.Errorf("the consumer's end after SIGTERM: %v: %.2000s", err, said)
+	if err := consumer.Wait(); consumer.ProcessState.ExitCode() != p.code {
+		t.Errorf("the consumer's end after SIGTERM: %v, want exit code %d: %.2000s", err, p.code, said)
 	}
+	if got := pg.Query(t, "SELECT count(*) FROM inbox_offset WHERE holder IS NOT NULL"); got != "0" {
+		t.Errorf("partitions that are not released: got %s, want 0", got)
+	}
+}
+
+// jdbc is a URL of Postgres as JDBC has it.
+func jdbc(t *testing.T, text string) string {
+	t.Helper()
+	at, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password, _ := at.User.Password()
+	user := url.Values{"user": {at.User.Username()}, "password": {password}}
+	return "jdbc:postgresql://" + at.Host + at.Path + "?" + user.Encode()
 }

@@ -16,6 +16,7 @@ import io.github.cdcrelay.inbox.Outage;
 import io.github.cdcrelay.inbox.Outcome;
 import io.github.cdcrelay.inbox.Permanent;
 import io.github.cdcrelay.inbox.RetryAfter;
+import io.github.cdcrelay.testing.Emitted;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
@@ -95,7 +96,8 @@ class Driver {
 
     static void effect(Event event, Connection tx) throws Exception {
         var fields = event.fields();
-        try (var insert = tx.prepareStatement("INSERT INTO effect (id, key, n, attempt, length) VALUES (?, ?, ?, ?, ?)")) {
+        var sql = "INSERT INTO effect (id, key, n, attempt, length) VALUES (?, ?, ?, ?, ?)";
+        try (var insert = tx.prepareStatement(sql)) {
             insert.setString(1, event.id());
             insert.setString(2, event.key());
             insert.setObject(3, fields.get("n"));
@@ -174,15 +176,16 @@ class Driver {
     }
 
     static <T> T watched(Class<T> type, T target, AtomicInteger left) {
-        return type.cast(Proxy.newProxyInstance(Driver.class.getClassLoader(), new Class<?>[] {type}, (self, method, args) -> {
-            var name = method.getName();
-            if ((name.startsWith("execute") || name.equals("commit") || name.equals("rollback")) && left.decrementAndGet() == 0) {
+        var loader = Driver.class.getClassLoader();
+        return type.cast(Proxy.newProxyInstance(loader, new Class<?>[] {type}, (self, method, args) -> {
+            boolean sends = method.getName().matches("execute.*|commit|rollback");
+            if (sends && left.decrementAndGet() == 0) {
                 Runtime.getRuntime().halt(137);
             }
             try {
                 var result = method.invoke(target, args);
-                var returns = method.getReturnType();
-                return result instanceof Connection || result instanceof Statement ? watch(returns, result, left) : result;
+                boolean sender = result instanceof Connection || result instanceof Statement;
+                return sender ? watch(method.getReturnType(), result, left) : result;
             } catch (InvocationTargetException e) {
                 throw e.getCause();
             }
@@ -198,8 +201,8 @@ class Driver {
         if (m.has("hex")) {
             value = HexFormat.of().parseHex(text(m, "hex"));
         } else if (m.has("size")) {
-            value = ("{\"n\": " + m.get("size") + ", \"fill\": \"" + "x".repeat(m.get("size").getAsInt()) + "\"}").getBytes(
-                    StandardCharsets.UTF_8);
+            var fill = "x".repeat(m.get("size").getAsInt());
+            value = ("{\"n\": " + fill.length() + ", \"fill\": \"" + fill + "\"}").getBytes(StandardCharsets.UTF_8);
         } else if (m.has("value") && !m.get("value").isJsonNull()) {
             value = m.get("value").toString().getBytes(StandardCharsets.UTF_8);
         }
@@ -242,9 +245,9 @@ class Driver {
     }
 
     static JsonObject run(JsonObject command) {
-        runner = new KafkaRunner(inbox, list(command, "topics"), Map.of("bootstrap.servers",
-                String.join(",", list(command, "brokers")), "group.id", text(command, "group"), "session.timeout.ms", 6000,
-                "heartbeat.interval.ms", 500), number(command, "workers", 4));
+        var config = Map.<String, Object>of("bootstrap.servers", list(command, "brokers"), "group.id",
+                text(command, "group"), "session.timeout.ms", 6000, "heartbeat.interval.ms", 500);
+        runner = new KafkaRunner(inbox, list(command, "topics"), config, number(command, "workers", 4));
         new Thread(runner).start();
         return new JsonObject();
     }
@@ -283,8 +286,8 @@ class Driver {
             return;
         }
         var fields = step.getAsJsonObject("event");
-        var event = io.github.cdcrelay.emit.Event.of(text(fields, "aggregateType"), text(fields, "aggregateId"), text(fields, "type"),
-                payload(fields.get("payload")));
+        var event = io.github.cdcrelay.emit.Event.of(text(fields, "aggregateType"), text(fields, "aggregateId"),
+                text(fields, "type"), payload(fields.get("payload")));
         if (fields.has("id")) {
             event = event.withId(UUID.fromString(text(fields, "id")));
         }
@@ -294,7 +297,27 @@ class Driver {
         if (fields.has("lock")) {
             event = event.withLock();
         }
+        Emitted.noEventEmitted(connection, event.type());
         ids.add(Outbox.emit(connection, event));
+        Emitted.assertEmitted(connection, event.type(), event.aggregateId(),
+                fields.get("payload").isJsonObject() ? fields.get("payload").toString() : "{}");
+        refused(() -> Emitted.assertEmitted(connection, "None"));
+        refused(() -> Emitted.assertEmitted(connection, text(fields, "type"), null, "{\"none\": 1}"));
+        refused(() -> Emitted.noEventEmitted(connection));
+    }
+
+    interface Check {
+        void run() throws SQLException;
+    }
+
+    /** Sees that an assertion fails. */
+    static void refused(Check check) throws SQLException {
+        try {
+            check.run();
+        } catch (AssertionError e) {
+            return;
+        }
+        throw new IllegalStateException("an assertion that is wrong was held");
     }
 
     /** Returns plain values, and bytes for an object that has them. */
@@ -309,7 +332,10 @@ class Driver {
             return null;
         }
         var plain = json.getAsJsonPrimitive();
-        return plain.isBoolean() ? plain.getAsBoolean() : plain.isNumber() ? plain.getAsBigDecimal() : plain.getAsString();
+        if (plain.isBoolean()) {
+            return plain.getAsBoolean();
+        }
+        return plain.isNumber() ? plain.getAsBigDecimal() : plain.getAsString();
     }
 
     static List<String> list(JsonObject fields, String name) {
@@ -337,7 +363,7 @@ class Driver {
 
     static JsonObject answer(String name, Object value) {
         var answer = new JsonObject();
-        answer.add(name, value instanceof Number number ? new JsonPrimitive(number) : new JsonPrimitive(String.valueOf(value)));
+        answer.add(name, value instanceof Number n ? new JsonPrimitive(n) : new JsonPrimitive(String.valueOf(value)));
         return answer;
     }
 

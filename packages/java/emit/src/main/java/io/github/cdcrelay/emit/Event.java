@@ -8,8 +8,8 @@ import java.util.UUID;
  *
  * @param id null: a new one of version 7
  * @param aggregateType chooses the topic
- * @param payload a Map, Iterable, array of objects, String, Number or Boolean, encoded as JSON, or {@link Json}. null: a
- *     tombstone. Bytes are refused: JSON holds them only as base64
+ * @param payload a Map, Iterable, array of objects, String, Number or Boolean, encoded as JSON, or {@link Json}. null:
+ *     a tombstone. Bytes are refused: JSON holds them only as base64
  * @param headers null or empty: none
  * @param lock locks the aggregate until the commit. Use it if the event depends on state that other transactions change
  */

@@ -40,7 +40,7 @@ public record Json(String text) {
             list(out, Arrays.asList(list));
         } else {
             throw new IllegalArgumentException("a payload can't have a " + value.getClass().getName() + " (" + value
-                    + "): pass Map, Iterable, String, Number, Boolean or null, or new Json(text) from your JSON library");
+                    + "): pass Map, Iterable, String, Number, Boolean or null, or new Json(text)");
         }
     }
 
@@ -73,7 +73,7 @@ public record Json(String text) {
             char c = text.charAt(i);
             if (c == '"' || c == '\\') {
                 out.append('\\').append(c);
-            } else if (Character.isHighSurrogate(c) && i + 1 < text.length() && Character.isLowSurrogate(text.charAt(i + 1))) {
+            } else if (Character.isSupplementaryCodePoint(text.codePointAt(i))) {
                 out.append(c).append(text.charAt(++i));
             } else if (c < ' ' || Character.isSurrogate(c)) {
                 out.append(String.format("\\u%04x", (int) c));

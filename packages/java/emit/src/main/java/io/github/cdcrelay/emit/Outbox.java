@@ -21,17 +21,18 @@ public final class Outbox {
     public static UUID emit(Connection connection, Event event) throws SQLException {
         check(event);
         var payload = encode(event);
+        var headers = event.headers() == null || event.headers().isEmpty() ? null : Json.encode(event.headers());
         var id = event.id() == null ? newId() : event.id();
         if (connection.getAutoCommit()) {
-            throw new IllegalStateException("emit got a connection that has begun no transaction: call setAutoCommit(false),"
-                    + " or use one of a transaction");
+            throw new IllegalStateException("emit got a connection that has begun no transaction: call"
+                    + " setAutoCommit(false), or use the connection of a transaction");
         }
         try (var call = connection.prepareStatement(CALL)) {
             call.setString(1, event.aggregateType());
             call.setString(2, event.aggregateId());
             call.setString(3, event.type());
             call.setString(4, payload);
-            call.setString(5, event.headers() == null || event.headers().isEmpty() ? null : Json.encode(event.headers()));
+            call.setString(5, headers);
             call.setBoolean(6, event.lock());
             call.setString(7, id.toString());
             call.execute();
@@ -57,8 +58,8 @@ public final class Outbox {
             return null;
         }
         if (event.payload() instanceof byte[] || event.payload() instanceof java.nio.ByteBuffer) {
-            throw new IllegalArgumentException("emit " + event.type() + ": the payload is bytes, which JSON can hold only as"
-                    + " base64: pass a Map, or new Json(text)");
+            throw new IllegalArgumentException("emit " + event.type() + ": the payload is bytes, which JSON can hold"
+                    + " only as base64: pass a Map, or new Json(text)");
         }
         try {
             return Json.encode(event.payload());

@@ -14,8 +14,9 @@ import java.util.Map;
  * @param late it may come after later events of its key
  * @param replay a dead letter that was replayed, which is late too
  */
-public record Event(String id, String source, String type, String aggregateType, String key, Object payload, String json,
-        Map<String, String> headers, String topic, int partition, long offset, int attempt, boolean late, boolean replay) {
+public record Event(String id, String source, String type, String aggregateType, String key, Object payload,
+        String json, Map<String, String> headers, String topic, int partition, long offset, int attempt, boolean late,
+        boolean replay) {
 
     /** Returns the payload's fields. Empty: a tombstone, or JSON null. */
     @SuppressWarnings("unchecked")

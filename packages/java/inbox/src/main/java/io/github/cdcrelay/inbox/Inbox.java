@@ -44,8 +44,8 @@ public final class Inbox {
     }
 
     /**
-     * @param pool must lend connections of the PostgreSQL driver, or those that unwrap to them. A thread that hands in events
-     *     needs one, and another one for a moment when a handler fails
+     * @param pool must lend connections of the PostgreSQL driver, or those that unwrap to them. A thread that hands in
+     *     events needs one, and another one for a moment when a handler fails
      * @param name the permanent name of this consumer
      */
     public Inbox(DataSource pool, String name, Options options) {
@@ -295,7 +295,8 @@ public final class Inbox {
         if (cause instanceof Permanent || run.attempt >= options.most() && !outage) {
             return bury(run, error, cause instanceof Permanent ? "permanent" : "exhausted");
         }
-        LOG.log(System.Logger.Level.WARNING, "attempt {0}: {1} ({2} {3} of {4})", run.attempt, error, r.type, r.id, name);
+        LOG.log(System.Logger.Level.WARNING, "attempt {0}: {1} ({2} {3} of {4})", run.attempt, error, r.type, r.id,
+                name);
         double delay = cause instanceof RetryAfter after ? Options.seconds(after.delay())
                 : outage ? 1 : options.delay(run.attempt);
         due.in(delay);
@@ -321,7 +322,8 @@ public final class Inbox {
         if (run.since != null) {
             ledger.committed(r, true);
         }
-        LOG.log(System.Logger.Level.ERROR, "event moved to the dead letters: {0} ({1} {2} of {3})", error, r.type, r.id, name);
+        LOG.log(System.Logger.Level.ERROR, "event moved to the dead letters: {0} ({1} {2} of {3})", error, r.type, r.id,
+                name);
         return Outcome.DEAD;
     }
 

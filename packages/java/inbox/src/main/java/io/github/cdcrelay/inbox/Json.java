@@ -162,7 +162,8 @@ final class Json {
         }
         int unit = 0;
         for (int i = 0; i < 4; i++) {
-            int digit = c == 'u' && at < text.length() && text.charAt(at) < 128 ? Character.digit(text.charAt(at), 16) : -1;
+            char hex = c == 'u' && at < text.length() ? Character.toLowerCase(text.charAt(at)) : ' ';
+            int digit = "0123456789abcdef".indexOf(hex);
             if (digit < 0) {
                 throw wrong();
             }

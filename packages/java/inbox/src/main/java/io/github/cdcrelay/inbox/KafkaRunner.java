@@ -29,8 +29,8 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 /**
- * Reads topics of Kafka and hands their messages to an inbox until it is stopped. Each partition begins at the lower of the
- * database's offset and the group's.
+ * Reads topics of Kafka and hands their messages to an inbox until it is stopped. Each partition begins at the lower of
+ * the database's offset and the group's.
  */
 public final class KafkaRunner implements Runnable, AutoCloseable {
     private static final System.Logger LOG = System.getLogger(KafkaRunner.class.getName());
@@ -228,8 +228,8 @@ public final class KafkaRunner implements Runnable, AutoCloseable {
         var start = inbox.ledger.start(holder, p.topic(), p.partition(), first);
         long next = Math.min(start.next(), first);
         if (next < low) {
-            LOG.log(System.Logger.Level.ERROR, "{0} records of {1}, {2} to {3}, were deleted by the topic before they were"
-                    + " read", String.valueOf(low - next), p, String.valueOf(next), String.valueOf(low - 1));
+            LOG.log(System.Logger.Level.ERROR, "{0} records of {1}, {2} to {3}, were deleted by the topic before they"
+                    + " were read", String.valueOf(low - next), p, String.valueOf(next), String.valueOf(low - 1));
             next = low;
         }
         parts.put(p, new Part(inbox.ledger.epoch(), next, start.next(), start.unclean() ? next + WINDOW : 0));
@@ -300,7 +300,7 @@ public final class KafkaRunner implements Runnable, AutoCloseable {
             try {
                 future.get();
             } catch (ExecutionException e) {
-                var cause = e.getCause() instanceof RuntimeException known ? known : new IllegalStateException(e.getCause());
+                var cause = e.getCause() instanceof RuntimeException r ? r : new IllegalStateException(e.getCause());
                 failed = failed == null || cause instanceof SetBack ? cause : failed;
             } catch (InterruptedException e) {
                 Thread.currentThread().interrupt();
@@ -346,8 +346,10 @@ public final class KafkaRunner implements Runnable, AutoCloseable {
     }
 
     private static List<Ledger.Place> places(Map<TopicPartition, Part> parts, boolean written) {
-        return parts.entrySet().stream().map(entry -> new Ledger.Place(entry.getKey().topic(), entry.getKey().partition(),
-                written ? entry.getValue().wrote : entry.getValue().next, entry.getValue().wrote)).toList();
+        var places = new ArrayList<Ledger.Place>();
+        parts.forEach((place, part) -> places.add(
+                new Ledger.Place(place.topic(), place.partition(), written ? part.wrote : part.next, part.wrote)));
+        return places;
     }
 
     /** Notices a restored database also while no messages come. */

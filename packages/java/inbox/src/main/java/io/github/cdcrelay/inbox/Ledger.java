@@ -128,7 +128,8 @@ final class Ledger {
                     ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN lower(u) ELSE u END FROM unnest(?::text[]) u),
                     ?::boolean[], ARRAY[?::text], ARRAY[?::integer], ARRAY[?::bigint])""",
                 k.consumer, name, k.started, k.file, l == null ? "" : l.source, ids, ids,
-                l == null ? new Boolean[0] : new Boolean[] {l.anyState}, r.message.topic(), r.message.partition(), since.wrote);
+                l == null ? new Boolean[0] : new Boolean[] {l.anyState}, r.message.topic(), r.message.partition(),
+                since.wrote);
     }
 
     /** Notes what this process has committed. */
@@ -156,8 +157,8 @@ final class Ledger {
             }
             var row = found.get(0);
             Function<String, String> original = isUnicode(session) ? text -> text : Escapes::undo;
-            var message = new Message((String) row[2], (Integer) row[3], (Long) row[4], (byte[]) row[5], (byte[]) row[6],
-                    headers((String) row[7], original));
+            var message = new Message((String) row[2], (Integer) row[3], (Long) row[4], (byte[]) row[5],
+                    (byte[]) row[6], headers((String) row[7], original));
             session.pid = (Integer) row[10];
             return new Taken(new Read(message, (String) row[0], (String) row[1], original.apply((String) row[8])),
                     (Integer) row[9]);
@@ -187,8 +188,8 @@ final class Ledger {
                     SELECT {s}inbox_park(?, ?, topic => ?, partition => ?, "offset" => ?, key => ?, value => ?,
                         headers => jsonb_object(?::text[], ?::text[]), type => ?, error => ?, attempts => ?,
                         next_at => now() + ?::float8 * interval '1 second', source_name => ?)""",
-                    name, r.id, m.topic(), m.partition(), m.offset(), m.key(), m.value(), names, values, fit.apply(r.type),
-                    fit.apply(error), attempts, delay, r.source).get(0)[0];
+                    name, r.id, m.topic(), m.partition(), m.offset(), m.key(), m.value(), names, values,
+                    fit.apply(r.type), fit.apply(error), attempts, delay, r.source).get(0)[0];
         });
     }
 
@@ -277,7 +278,8 @@ final class Ledger {
     /** Enters this process, and returns how far a partition is. */
     Start start(String holder, String topic, int partition, long first) {
         var row = ask("read an offset", """
-                WITH me AS (SELECT {s}inbox_register(?) AS c, ?::text AS topic, ?::integer AS partition, ?::text AS holder),
+                WITH me AS (SELECT {s}inbox_register(?) AS c, ?::text AS topic, ?::integer AS partition,
+                    ?::text AS holder),
                 before AS (SELECT o.* FROM {s}inbox_offset o, me
                     WHERE o.consumer = me.c AND o.topic = me.topic AND o.partition = me.partition)
                 INSERT INTO {s}inbox_offset AS o (consumer, topic, partition, topic_id, next_offset, holder)
@@ -315,14 +317,16 @@ final class Ledger {
                 WHERE (SELECT true FROM {s}inbox_event e WHERE e.consumer = me.c
                     AND e.source = CASE WHEN {s}inbox_is_uuid(u.id) THEN 0
                         ELSE (SELECT n.source FROM {s}inbox_source n WHERE n.name = u.source) END
-                    AND e.event_id = CASE WHEN {s}inbox_is_uuid(u.id) THEN lower(u.id) ELSE u.id END LIMIT 1) IS NOT TRUE""",
+                    AND e.event_id = CASE WHEN {s}inbox_is_uuid(u.id) THEN lower(u.id) ELSE u.id END LIMIT 1)
+                    IS NOT TRUE""",
                 name, events.stream().map(r -> r.id).toArray(String[]::new),
                 events.stream().map(r -> r.source).toArray(String[]::new)).get(0)[0];
     }
 
     void release(String holder) {
         ask("release partitions", """
-                UPDATE {s}inbox_offset SET holder = NULL WHERE consumer = {s}inbox_register(?) AND holder = ?""", name, holder);
+                UPDATE {s}inbox_offset SET holder = NULL
+                WHERE consumer = {s}inbox_register(?) AND holder = ?""", name, holder);
     }
 
     void forget(double keep) {

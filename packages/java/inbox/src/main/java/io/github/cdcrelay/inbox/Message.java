@@ -8,4 +8,5 @@ import java.util.Map;
  * @param key null: it has no order
  * @param value null: a tombstone
  */
-public record Message(String topic, int partition, long offset, byte[] key, byte[] value, Map<String, String> headers) {}
+public record Message(String topic, int partition, long offset, byte[] key, byte[] value,
+        Map<String, String> headers) {}

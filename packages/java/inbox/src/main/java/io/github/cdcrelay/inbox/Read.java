@@ -104,9 +104,9 @@ final class Read {
         var key = m.key() == null ? null : new String(m.key(), StandardCharsets.UTF_8);
         try {
             var json = opened != null ? opened : m.value() == null ? null : Json.utf8(m.value());
-            return new Event(id, source, type, aggregateType, key, json == null ? null : Json.parse(json), json, m.headers(),
-                    m.topic(), m.partition(), m.offset(), attempt, m.headers().containsKey("x-outbox-late"),
-                    m.headers().containsKey("x-outbox-replay"));
+            return new Event(id, source, type, aggregateType, key, json == null ? null : Json.parse(json), json,
+                    m.headers(), m.topic(), m.partition(), m.offset(), attempt,
+                    m.headers().containsKey("x-outbox-late"), m.headers().containsKey("x-outbox-replay"));
         } catch (Json.Malformed e) {
             throw new Permanent("the payload is not JSON: " + e.getMessage(), e);
         }

@@ -106,6 +106,7 @@ final class Statements {
     }
 
     private static boolean isWord(String sql, int at) {
-        return at >= 0 && at < sql.length() && (Character.isLetterOrDigit(sql.charAt(at)) || "_$".indexOf(sql.charAt(at)) >= 0);
+        return at >= 0 && at < sql.length()
+                && (Character.isLetterOrDigit(sql.charAt(at)) || "_$".indexOf(sql.charAt(at)) >= 0);
     }
 }
