@@ -1,13 +1,18 @@
 package web_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/cdc-relay/cdc-relay/internal/web"
+	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
 // A flood of one reason, and one dead letter of another. Breaks it catches: a list of identical rows without a count;
@@ -48,4 +53,46 @@ func TestConsoleGroupsDeadLettersByReason(t *testing.T) {
 		WHERE discarded_at IS NULL`); got != "other" {
 		t.Errorf("open dead letters: got those of %s, want the other reason's alone", got)
 	}
+}
+
+// Dead letters of one reason have one mistake. Breaks it catches: an edit that does not concern the group alone, that is
+// not sent, or that says nothing of those that cannot be edited; a number that the browser has rounded.
+func TestConsoleEditsAGroupOfDeadLetters(t *testing.T) {
+	s, run := newSite(t)
+	run()
+	s.wantReady(http.StatusOK, "")
+	d := s.door(web.Config{Address: "127.0.0.1:0", TokenFile: tokenFile(t, planted), Read: web.ReadOpen})
+	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
+		SELECT 'order', i, 'flood', '{"n": 1}', '[]' FROM generate_series(1, 3) i;
+		INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		VALUES ('no topic', 'a', 'other', '{}')`)
+	harness.Eventually(t, 30*time.Second, "dead letters", s.deadLetters(t, "4"))
+	s.pg.Exec(t, `UPDATE outbox_events_dlq SET headers = '{"tenant": 1}' WHERE event_type = 'flood';
+		UPDATE outbox_events_dlq SET payload = '7' WHERE aggregate_id = '3'`)
+	b := openTab(t)
+	b.screen(1440, "light")
+	b.do("open the console", chromedp.Navigate(d.url+"/#/dead-letters"))
+	b.choose("[data-key='reason INVALID_HEADERS permanent']")
+	b.wait("the group is listed", rows+" === 3")
+	b.choose("[data-key='edit matching']")
+	b.wait("the edit is of the group", has("Edit 3 dead letters?"))
+	b.do("edit", chromedp.Evaluate[chromedp.Void](`(() => {
+		document.getElementById("merge-payload").value = '{"m": 12345678901234567890}';
+		document.getElementById("merge-headers").value = '{"tenant": "x"}'; })()`))
+	b.atEachWidth("edit-group")
+	b.fill("#ask-name", "ann")
+	b.fill("#ask-token", planted+"\r")
+	b.wait("it says what could not be edited", has("2 edited. 1 cannot be")+" && "+has("not a JSON object"))
+	harness.Eventually(t, time.Minute, "the events arrive", func(context.Context) string {
+		n := 0
+		harness.Consume(t, s.broker.Addresses(), []string{"outbox.event.order"}, func(r *kgo.Record) {
+			if string(r.Value) == `{"m": 12345678901234567890, "n": 1}` && string(harness.Header(r, "tenant")) == "x" {
+				n++
+			}
+		})
+		if n != 2 {
+			return fmt.Sprint(n, " events in the topic")
+		}
+		return ""
+	})
 }

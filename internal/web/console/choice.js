@@ -10,7 +10,8 @@ import { chosen as commandOf, command } from "./copy.js";
 const things = (n, thing) => count(n) + " " + thing + (n === 1 ? "" : "s");
 
 export class Choice {
-  // Actions are {kind, verb, path, line, thing, one, class, text, many, none}; filter gives what the list is filtered by; after is
+  // Actions are {kind, verb, path, line, thing, one, class, text, many, none}, and where more is to be said {counted,
+  // form}: the kind that is counted, and what makes the fields and sends what they hold; filter gives what the list is filtered by; after is
   // called with the number that was asked for and the answer. More, where it is given, is what an action says beside
   // what is chosen, and flags is the same for its command; counts is where matches are counted. More is asked once, when
   // an action begins: what the page shows by the time somebody confirms is not what was counted.
@@ -77,7 +78,7 @@ export class Choice {
     const given = { ...this.filter() };
     let counted;
     try {
-      counted = await get(this.counts() + "kind=" + action.kind + parameters({ ...more, ...given }));
+      counted = await get(this.counts() + "kind=" + (action.counted || action.kind) + parameters({ ...more, ...given }));
     } catch (error) {
       toast(error.message, "bad");
       return;
@@ -101,13 +102,14 @@ export class Choice {
   // confirm asks, and has it done to what more and body choose; shown is what its command would choose, if it has one.
   async confirm(action, more, n, said, body, shown) {
     const what = action.verb + " " + (n === 1 && !said ? "this " + action.one : things(n, action.thing));
-    const line = shown ? commandOf(action.line + this.flags(more), shown) : "";
+    const form = action.form ? action.form() : { fields: [], send: (whole) => post(action.path, whole) };
+    const line = shown && action.line ? commandOf(action.line + this.flags(more), shown) : "";
     let asked;
     const done = await ask({
       title: what + (more.consumer ? " of " + more.consumer : "") + "?", action: action.verb, note: true, danger: action.class === "danger",
       heading: [what, more.consumer && [" of ", el("bdi", {}, more.consumer)], "?"],
-      text: said + (n === 1 ? action.text : action.many), more: line ? [command(line, "the command that does the same")] : [],
-      run: async (note) => { asked = await post(action.path, { ...more, ...body, note }); },
+      text: said + (n === 1 ? action.text : action.many), more: [form.fields, line && command(line, "the command that does the same")],
+      run: async (note) => { asked = await form.send({ ...more, ...body, note }); },
     });
     if (!done) return false;
     if (asked.request !== undefined) toast(action.verb + " requested.");

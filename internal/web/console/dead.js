@@ -18,12 +18,57 @@ const states = [["open", "Open"], ["replayed", "Replayed"], ["discarded", "Disca
 
 const outcome = new Outcome();
 
+// merge is the fields of an edit of many, and sends them until all are edited: an answer is about a part of them.
+function merge() {
+  const field = (id) => el("textarea", { id, rows: 3, spellcheck: false, class: "code", placeholder: '{"currency": "EUR", "typo": null}' });
+  const payloads = field("merge-payload"), headers = field("merge-headers");
+  const tombstone = el("input", { type: "checkbox", id: "merge-tombstone" });
+  return {
+    fields: [el("label", { class: "field" }, "Merge into the payloads", payloads), el("label", { class: "field" }, "Merge into the headers", headers),
+      el("p", { class: "hint" }, "JSON merge patches: a member takes the place of the one of its name, null removes it. An empty field changes nothing."),
+      el("label", { class: "check" }, tombstone, "Make tombstones of them: no payload")],
+    send: async (body) => {
+      const texts = {};
+      for (const [name, from] of [["merge_payload", payloads], ["merge_headers", headers]]) {
+        if (from.value.trim() === "") continue;
+        try {
+          JSON.parse(from.value);
+        } catch (error) {
+          throw new Error("What is to be merged is no JSON: " + error.message);
+        }
+        texts[name] = from.value;
+      }
+      const all = { edited: 0, refused: [], requests: [] };
+      for (let after = {}; ;) {
+        let step;
+        try {
+          step = await post("/api/v1/dlq/edit", { ...body, ...after, tombstone: tombstone.checked }, texts);
+        } catch (error) {
+          if (all.edited > 0) error.message = count(all.edited) + " are edited, the others are not: " + error.message;
+          throw error;
+        }
+        all.edited += step.edited;
+        all.refused.push(...step.refused);
+        all.requests.push(...step.requests);
+        if (step.next === null) return all;
+        after = { after: step.next };
+      }
+    },
+  };
+}
+
 const actions = [
   {
     kind: "replay", verb: "Replay", path: "/api/v1/dlq/replay", line: "cdc-relay dlq replay", thing: "dead letter", one: "event", class: "main",
     text: "It is published again under the same id, marked with x-outbox-replay. Later events of its key may have been published before it.",
     many: "They are published again under the same ids, each key in its order, marked with x-outbox-replay. Later events of their keys may have been published before them.",
     none: "No dead letter that could be replayed matches.",
+  },
+  {
+    kind: "edit", verb: "Edit", counted: "replay", thing: "dead letter", one: "event", form: merge,
+    text: "It is published again with what is merged into it, under the same id, to the same topic and key. What was there before is kept, with your note. Its row in the outbox stays as it is.",
+    many: "They are published again with what is merged into them, under the same ids, to the same topics and keys. What was there before is kept, with your note. Their rows in the outbox stay as they are.",
+    none: "No dead letter that could be edited matches.",
   },
   {
     kind: "discard", verb: "Discard", path: "/api/v1/dlq/discard", line: "cdc-relay dlq discard", thing: "dead letter", one: "event", class: "danger",
@@ -43,8 +88,10 @@ export function dead(given) {
   const filter = () => Object.fromEntries(fields.map(([name]) => [name, inputs[name].value.trim()]));
   const choice = new Choice({
     actions, filter,
-    after: (n, { request }) => {
-      outcome.follow(request, "discarded", () => list.load(), n);
+    after: (n, { request, edited, refused = [], requests = [request] }) => {
+      if (edited !== undefined) toast(count(edited) + " edited." + (refused.length ? " " + count(refused.length) + " cannot be: " + refused[0].id + ": " + refused[0].why : ""), refused.length ? "bad" : "good");
+      const last = requests.at(-1);
+      if (last !== undefined) outcome.follow(last, "discarded", () => list.load(), requests.length === 1 && edited === undefined ? n : undefined);
       if (detail.open) detail.close();
       list.load();
     },
