@@ -207,4 +207,11 @@ func (b *bed) missing(t *testing.T) {
 	if _, _, err := d.Examine(t.Context(), "no.such"); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("examine: got %v, want %s", err, want)
 	}
+	name := want[strings.LastIndex(want, " ")+1:] // as the command would; the tool aws itself is not here
+	if _, err := b.buses.CreateEventBus(t.Context(), &client.CreateEventBusInput{Name: &name}); err != nil {
+		t.Errorf("%s: %v", want, err)
+	}
+	if text, _, err := d.Examine(t.Context(), "no.such"); err != nil {
+		t.Errorf("examine after %s: got %q, %v", want, text, err)
+	}
 }

@@ -1,9 +1,11 @@
 package sns_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -153,6 +155,31 @@ func (b *bed) missing(t *testing.T) {
 	if o := batch.Outcome; o.Verdict != sink.NotWritten || o.Trouble != sink.TopicTrouble ||
 		!strings.Contains(o.Err.Error(), want) {
 		t.Errorf("got %+v, want the topic's trouble and %s", o, want)
+	}
+	b.paste(t, d, "pasted.order")
+}
+
+// paste does what the command that Examine prints for a missing topic would do. The tool aws itself is not here. Break
+// it catches: a name or an attribute that the service refuses, or that makes another topic.
+func (b *bed) paste(t *testing.T, d *sns.Driver, topic string) {
+	t.Helper()
+	_, _, err := d.Examine(t.Context(), topic)
+	command := regexp.MustCompile(`aws sns create-topic --name (\S+)(?: --attributes ([^\s)]+))?\)`).
+		FindStringSubmatch(fmt.Sprint(err))
+	if command == nil {
+		t.Fatalf("examine without the topic: got %v, want how to create it", err)
+	}
+	input := &client.CreateTopicInput{Name: &command[1], Attributes: map[string]string{}}
+	for attribute := range strings.SplitSeq(command[2], ",") {
+		if name, value, is := strings.Cut(attribute, "="); is {
+			input.Attributes[name] = value
+		}
+	}
+	if _, err := b.topics.CreateTopic(t.Context(), input); err != nil {
+		t.Errorf("%s: %v", command[0], err)
+	}
+	if text, _, err := d.Examine(t.Context(), topic); err != nil {
+		t.Errorf("examine after %s: got %q, %v", command[0], text, err)
 	}
 }
 

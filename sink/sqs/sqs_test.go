@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -291,10 +293,7 @@ func (b *bed) created(t *testing.T) {
 	topic := "orders." + harness.Unique(t, "created")
 	name := strings.ReplaceAll(topic, ".", "-") + ".fifo"
 	c := b.config()
-	const want = "aws sqs create-queue"
-	if _, _, err := newDriver(t, c).Examine(t.Context(), topic); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("examine without the queue: got %v, want how to create it", err)
-	}
+	b.paste(t, newDriver(t, c), "pasted."+topic)
 	c.Create = true
 	made := ""
 	c.Created = func(queue string) { made = queue }
@@ -307,5 +306,29 @@ func (b *bed) created(t *testing.T) {
 	text, _, err := d.Examine(context.Background(), topic)
 	if err != nil || !strings.Contains(text, name+" in us-east-1 is there") {
 		t.Errorf("examine: got %q, %v", text, err)
+	}
+}
+
+// paste does what the command that Examine prints for a missing queue would do, and examines the queue. The tool aws
+// itself is not here. Break it catches: a name or an attribute that the service refuses, or that makes another queue.
+func (b *bed) paste(t *testing.T, d *sqs.Driver, topic string) {
+	t.Helper()
+	_, _, err := d.Examine(t.Context(), topic)
+	command := regexp.MustCompile(`aws sqs create-queue --queue-name (\S+)(?: --attributes ([^\s)]+))?\)`).
+		FindStringSubmatch(fmt.Sprint(err))
+	if command == nil {
+		t.Fatalf("examine without the queue: got %v, want how to create it", err)
+	}
+	input := &client.CreateQueueInput{QueueName: &command[1], Attributes: map[string]string{}}
+	for attribute := range strings.SplitSeq(command[2], ",") {
+		if name, value, is := strings.Cut(attribute, "="); is {
+			input.Attributes[name] = value
+		}
+	}
+	if _, err := b.client.CreateQueue(t.Context(), input); err != nil {
+		t.Errorf("%s: %v", command[0], err)
+	}
+	if text, risky, err := d.Examine(t.Context(), topic); err != nil || risky {
+		t.Errorf("examine after %s: got %q, risky %v, %v", command[0], text, risky, err)
 	}
 }
