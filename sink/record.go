@@ -65,8 +65,8 @@ type Reason struct {
 	Stack string // for the log: where the program failed; empty unless it did
 }
 
-// Recover, deferred by what makes a record's message, turns a panic into the reason of that record alone: the content
-// of one event never ends the process. A driver defers it where nothing of the record was sent yet.
+// Recover is deferred by what makes a record's message, and turns a panic into the reason of that record alone: the
+// content of one event never ends the process. A driver defers it where nothing of the record was sent yet.
 func Recover(reason **Reason) {
 	if value := recover(); value != nil {
 		*reason = &Reason{Class: outbox.Permanent, Code: "DRIVER_PANIC", Stack: string(debug.Stack()),

@@ -55,8 +55,8 @@ func TestConsoleGroupsDeadLettersByReason(t *testing.T) {
 	}
 }
 
-// Dead letters of one reason have one mistake. Breaks it catches: an edit that does not concern the group alone, that is
-// not sent, or that says nothing of those that cannot be edited; a number that the browser has rounded.
+// Dead letters of one reason have one mistake. Breaks it catches: an edit that does not concern the group alone, that
+// is not sent, or that says nothing of those that cannot be edited; a number that the browser has rounded.
 func TestConsoleEditsAGroupOfDeadLetters(t *testing.T) {
 	s, run := newSite(t)
 	run()

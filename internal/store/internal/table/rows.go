@@ -87,7 +87,8 @@ func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text stri
 }
 
 // eventColumns are the columns of an event in the order of catchUpPage.add, with its size behind them if that is why
-// payload and headers are NULL, whether the journal has its id, and whether it is as listed. One that is not mapped is NULL.
+// payload and headers are NULL, whether the journal has its id, and whether it is as listed. One that is not mapped is
+// NULL.
 func (s *Reader) eventColumns(listed string) string {
 	return s.columns(own(s.db.Config.Columns.Payload), own(s.db.Config.Columns.Headers)) +
 		", (SELECT true FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1), " + listed
