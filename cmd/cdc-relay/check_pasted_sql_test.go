@@ -99,6 +99,10 @@ func TestPastedStatementsOfCheckFixWhatItFound(t *testing.T) {
 		{"a table that inherits", `CREATE TABLE child () INHERITS (outbox_events)`, environ, []string{"NO INHERIT"}},
 		{"no rights", "REVOKE ALL ON SCHEMA public FROM PUBLIC", weak,
 			[]string{"GRANT SELECT", "GRANT USAGE", "REPLICATION"}},
+		{"no right to write messages", `DO $$ DECLARE f regprocedure; BEGIN
+			FOR f IN SELECT oid FROM pg_proc WHERE proname = 'pg_logical_emit_message' LOOP
+				EXECUTE 'REVOKE EXECUTE ON FUNCTION ' || f || ' FROM PUBLIC'; END LOOP; END $$`, weak,
+			[]string{"GRANT EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message("}},
 		{"what hides rows", `ALTER TABLE outbox_events ENABLE ROW LEVEL SECURITY;
 			ALTER TABLE cdc_relay_parked ENABLE ROW LEVEL SECURITY;
 			CREATE RULE nothing AS ON UPDATE TO outbox_events DO INSTEAD NOTHING`, weak,
