@@ -27,6 +27,26 @@ func TestRoleWithoutReplicationHaltsUntilItHasIt(t *testing.T) {
 	mustStop(t, stop)
 }
 
+// The right to write messages into the WAL was taken from PUBLIC. Break it catches: a relay that tries forever without
+// a word of what to do, or that does not go on when it has the right.
+func TestRoleThatMayNotWriteMessagesHaltsUntilItMay(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	role := harness.Unique(t, "role") // goes with the server
+	b.asRole(role)
+	functions := func(what string) {
+		b.pg.Exec(t, `DO $$ DECLARE f regprocedure; BEGIN
+			FOR f IN SELECT oid FROM pg_proc WHERE proname = 'pg_logical_emit_message' LOOP
+				EXECUTE replace('`+what+`', '%', f::text); END LOOP; END $$`)
+	}
+	functions("REVOKE EXECUTE ON FUNCTION % FROM PUBLIC")
+	r, stop := b.start()
+	b.waitHalt(r, relay.HaltSetup, "permission denied for function pg_logical_emit_message", "cdc-relay check")
+	functions("GRANT EXECUTE ON FUNCTION % TO " + role)
+	b.waitRole(r, relay.RoleActive)
+	mustStop(t, stop)
+}
+
 // Break it catches: a status that does not say what is tried, how often it failed and when it is tried again. Seen
 // to fail with the attempts left out of the reason.
 func TestServerThatIsDownIsTriedAndTold(t *testing.T) {

@@ -267,7 +267,13 @@ func (s *session) expectRedelivery(ctx context.Context) error {
 // emitToken writes the token behind everything that may come again.
 func (s *session) emitToken(ctx context.Context) error {
 	s.token = fmt.Sprintf("H/%d/%016x", s.epoch, rand.Uint64())
-	if _, err := s.r.store.EmitToken(ctx, tokenPrefix, s.token); err != nil {
+	_, err := s.r.store.EmitToken(ctx, tokenPrefix, s.token)
+	switch {
+	case store.IsDenied(err):
+		return &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Cause: err,
+			Remedy: "grant the role of postgres.url EXECUTE on pg_logical_emit_message, which was taken from PUBLIC: " +
+				"cdc-relay check prints the statement"}
+	case err != nil:
 		return fmt.Errorf("write the redelivery token: %w", err)
 	}
 	return nil
