@@ -58,7 +58,7 @@ type CreateAWS struct {
 }
 
 const (
-	awsRequests = 8
+	awsRequests = 16
 	awsTimeout  = Duration(10 * time.Second)
 	awsBytes    = 256 << 10
 )

@@ -17,7 +17,7 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultRequests = 8
+	DefaultRequests = 16
 	DefaultTimeout  = 10 * time.Second
 )
 

@@ -7,17 +7,24 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink/sqs"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
-// BenchmarkQueue is the engine with the driver before a server in this process that takes everything at once.
+// BenchmarkQueue is the engine with the driver before a server in this process that takes everything, after a while.
 //
-//	go test -run '^$' -bench Queue -benchtime 100000x ./sink/sqs
+//	go test -run '^$' -bench Queue -benchtime 50000x ./sink/sqs
 func BenchmarkQueue(b *testing.B) {
 	harness.AWSLogin(b)
+	for _, after := range []time.Duration{0, 10 * time.Millisecond, 30 * time.Millisecond} {
+		b.Run(after.String(), func(b *testing.B) { benchmarkQueue(b, after) })
+	}
+}
+
+func benchmarkQueue(b *testing.B, after time.Duration) {
 	var taken [11]string // answers to requests of so many entries
 	for n := range taken {
 		taken[n] = `{"Successful":[`
@@ -28,6 +35,7 @@ func BenchmarkQueue(b *testing.B) {
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		body, _ := io.ReadAll(q.Body)
+		<-time.After(after)
 		w.Header().Set("Content-Type", "application/x-amz-json-1.0")
 		if strings.HasSuffix(q.Header.Get("X-Amz-Target"), ".GetQueueUrl") {
 			_, _ = io.WriteString(w, `{"QueueUrl":"http://localhost/1/q.fifo"}`)
