@@ -40,6 +40,9 @@ func (p toSQS) publish(ctx context.Context, rows []outgoing) error {
 		lane := &of[hash.Sum32()%lanes]
 		*lane = append(*lane, types.SendMessageBatchRequestEntry{
 			Id: sdk.String(fmt.Sprint(i)), MessageBody: &r.payload, MessageGroupId: &r.key, MessageDeduplicationId: &r.id,
+			MessageAttributes: map[string]types.MessageAttributeValue{
+				"id": {DataType: sdk.String("String"), StringValue: &r.id},
+			},
 		})
 	}
 	var failed [lanes]error

@@ -43,7 +43,10 @@ func warmSQS(t testing.TB) sqsQueues {
 				for i := range together {
 					id := strconv.Itoa(n*together + i)
 					input.Entries = append(input.Entries, types.SendMessageBatchRequestEntry{Id: &id, MessageBody: body,
-						MessageGroupId: sdk.String(id[len(id)-1:]), MessageDeduplicationId: &id})
+						MessageGroupId: sdk.String(id[len(id)-1:]), MessageDeduplicationId: &id,
+						MessageAttributes: map[string]types.MessageAttributeValue{
+							"id": {DataType: sdk.String("String"), StringValue: &id},
+						}})
 				}
 				if _, err := queues.SendMessageBatch(t.Context(), input); err != nil {
 					t.Error(err)
