@@ -123,7 +123,8 @@ func eachSource(dir, ending string, f func(path, relative string) error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && path != dir && (slices.Contains(made, entry.Name()) || filepath.Ext(entry.Name()) == ".egg-info"):
+		case path != dir && entry.IsDir() && (slices.Contains(made, entry.Name()) ||
+			filepath.Ext(entry.Name()) == ".egg-info"):
 			return fs.SkipDir
 		case entry.IsDir() || !entry.Type().IsRegular() || !strings.HasSuffix(path, ending):
 			return nil
@@ -225,7 +226,8 @@ func JavaPackages(t testing.TB) (classpath string) {
 	}
 	classpath = filepath.Join(jars, "*") + ":" + filepath.Join(peers, "*")
 	driver := filepath.Join(sources, "driver")
-	classes, err := cached("packages-java-driver-"+filepath.Base(jars)+digestOf(t, driver, ""), func(_, built string) error {
+	name := filepath.Base(jars) + "-driver-" + digestOf(t, driver, "")
+	classes, err := cached(name, func(_, built string) error {
 		return runIn(t.Context(), driver, javac, "-Xlint:all,-processing", "-Werror", "-cp", classpath, "-d", built,
 			"Driver.java")
 	})

@@ -77,6 +77,11 @@ class Driver {
         FAILURES.put("slow statement", (event, tx) -> run(tx, "SELECT pg_sleep(60)"));
         FAILURES.put("ends its session", (event, tx) -> run(tx, "SELECT pg_terminate_backend(pg_backend_pid())"));
         FAILURES.put("setting", (event, tx) -> run(tx, "SET lock_timeout = '1ms'; SET search_path = nowhere, public"));
+        FAILURES.put("quoted", (event, tx) -> run(tx, """
+                DO $x$ BEGIN PERFORM 1; END $x$;
+                SELECT 'a''; COMMIT; b', E'\\'; COMMIT; c' AS "; ROLLBACK;", $$; COMMIT$$
+                -- ; COMMIT
+                /* ; COMMIT */"""));
         FAILURES.put("death", (event, tx) -> Runtime.getRuntime().halt(137));
     }
 

@@ -66,6 +66,10 @@ FAILURES = {
     "slow statement": run("SELECT pg_sleep(60)"),
     "ends its session": run("SELECT pg_terminate_backend(pg_backend_pid())"),
     "setting": run("SET lock_timeout = '1ms'; SET search_path = nowhere, public"),
+    "quoted": run("""DO $x$ BEGIN PERFORM 1; END $x$;
+                     SELECT 'a''; COMMIT; b', E'\\'; COMMIT; c' AS "; ROLLBACK;", $$; COMMIT$$
+                     -- ; COMMIT
+                     /* ; COMMIT */"""),
     "death": lambda event, conn: os.kill(os.getpid(), signal.SIGKILL),
 }
 

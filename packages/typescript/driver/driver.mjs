@@ -30,6 +30,9 @@ const failures = {
   'slow statement': (event, tx) => tx.query('SELECT pg_sleep(60)'),
   'ends its session': (event, tx) => tx.query('SELECT pg_terminate_backend(pg_backend_pid())'),
   setting: (event, tx) => tx.query("SET lock_timeout = '1ms'; SET search_path = nowhere, public"),
+  quoted: (event, tx) => tx.query(`DO $x$ BEGIN PERFORM 1; END $x$; SELECT 'a''; COMMIT; b', E'\\'; COMMIT; c' AS "; ROLLBACK;", $$; COMMIT$$
+    -- ; COMMIT
+    /* ; COMMIT */`),
   death: () => process.kill(process.pid, 'SIGKILL'),
 }
 

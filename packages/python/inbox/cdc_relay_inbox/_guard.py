@@ -10,7 +10,7 @@ from typing import Any
 
 # Quotes, dollar quotes and comments are blanked out, so that words in them don't count.
 _OPAQUE = re.compile(
-    r"""--[^\n]*|/\*.*?\*/|\be'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$([a-z_]\w*)?\$.*?\$\1\$""",
+    r"""--[^\n]*|/\*.*?\*/|\be'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|"(?:[^"]|"")*"|\$((?:[a-z_]\w*)?)\$.*?\$\1\$""",
     re.IGNORECASE | re.DOTALL)
 _ENDS = re.compile(r"(commit|end|abort|begin|start\s+transaction|prepare\s+transaction)\b")
 _ROLLS_BACK = re.compile(r"rollback\b(?!\s+((work|transaction)\s+)?to\b)")
