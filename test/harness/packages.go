@@ -229,7 +229,7 @@ func JavaPackages(t testing.TB) (classpath string) {
 	name := filepath.Base(jars) + "-driver-" + digestOf(t, driver, "")
 	classes, err := cached(name, func(_, built string) error {
 		return runIn(t.Context(), driver, javac, "-Xlint:all,-processing", "-Werror", "-cp", classpath, "-d", built,
-			"Driver.java")
+			"-sourcepath", ".", "Driver.java")
 	})
 	if err != nil {
 		t.Fatalf("compile the driver of packages/java: %v", err)

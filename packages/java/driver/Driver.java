@@ -25,7 +25,6 @@ import java.lang.reflect.Proxy;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
-import java.sql.DriverManager;
 import java.sql.SQLException;
 import java.sql.Statement;
 import java.time.Duration;
@@ -169,7 +168,7 @@ class Driver {
         inbox = new Inbox(dieAt == 0 ? pool : dying(pool, new AtomicInteger(dieAt)), "billing", options);
         inbox.on("Effect", Driver::effect);
         var emitters = new JsonArray();
-        emitters.add("jdbc");
+        Emitters.ALL.keySet().forEach(emitters::add);
         var answer = new JsonObject();
         answer.add("emitters", emitters);
         return answer;
@@ -267,16 +266,16 @@ class Driver {
 
     static JsonObject emit(JsonObject command) {
         var ids = new ArrayList<UUID>();
-        try (var connection = DriverManager.getConnection(URL)) {
-            connection.setAutoCommit(false);
-            for (var step : command.getAsJsonArray("steps")) {
-                emit(connection, step.getAsJsonObject(), ids);
-            }
-            if (command.has("fails")) {
-                connection.rollback();
-                throw new IllegalStateException(command.get("fails").getAsString());
-            }
-            connection.commit();
+        var emitter = text(command, "with") == null ? "jdbc" : text(command, "with");
+        try {
+            Emitters.ALL.get(emitter).run(tx -> {
+                for (var step : command.getAsJsonArray("steps")) {
+                    tx.use(connection -> emit(connection, step.getAsJsonObject(), ids));
+                }
+                if (command.has("fails")) {
+                    throw new IllegalStateException(text(command, "fails"));
+                }
+            });
         } catch (SQLException | RuntimeException e) {
             return answer("error", e.getMessage());
         }

@@ -13,6 +13,7 @@ import java.util.regex.Pattern;
 /** Reads JSON (RFC 8259) as maps, lists, strings, Long, BigDecimal and Boolean. */
 final class Json {
     private static final Pattern NUMBER = Pattern.compile("-?(0|[1-9]\\d*)(\\.\\d+)?([eE][+-]?\\d+)?");
+    private static final int LONGEST_NUMBER = 1000; // the time to read one grows with the square
     private static final int DEEPEST = 1000; // below what the stack of a thread holds
     private final String text;
     private int at;
@@ -179,13 +180,16 @@ final class Json {
             throw wrong();
         }
         at = matcher.end();
+        var digits = matcher.group();
+        if (digits.length() > LONGEST_NUMBER) {
+            throw new Malformed("it has a number of " + digits.length() + " characters");
+        }
         try {
-            if (matcher.group(2) == null && matcher.group(3) == null && matcher.group().length() < 19) {
-                return Long.valueOf(matcher.group());
-            }
-            return new BigDecimal(matcher.group());
+            var number = new BigDecimal(digits);
+            boolean fits = matcher.group(2) == null && matcher.group(3) == null && number.toBigInteger().bitLength() < 64;
+            return fits ? (Object) number.longValueExact() : number;
         } catch (NumberFormatException e) { // an exponent beyond those of BigDecimal
-            throw new Malformed("its number " + matcher.group() + " is out of range");
+            throw new Malformed("its number " + digits + " is out of range");
         }
     }
 
