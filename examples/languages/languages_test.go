@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -93,17 +94,7 @@ func TestConsumersInOtherLanguages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			command := l.needs(t)
-			pg := harness.Postgres(t)
-			pool, err := pgxpool.New(context.WithoutCancel(t.Context()), pg.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(pool.Close)
-			if err := inbox.Migrate(t.Context(), pool, "public"); err != nil {
-				t.Fatal(err)
-			}
-			pg.Exec(t, "CREATE TABLE invoice (number bigint GENERATED ALWAYS AS IDENTITY, customer text, seq integer, "+
-				"at timestamptz DEFAULT clock_timestamp(), CHECK (seq <> 27))")
+			pg, pool := newInbox(t)
 			for range 2 {
 				consume(t, pg, pool, command, messages(l.columns))
 				judge(t, pg)
@@ -118,6 +109,81 @@ func TestConsumersInOtherLanguages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// swallowed are the first lines of the function that has the effect, and one instead that goes on after its errors.
+var swallowed = map[string][2]string{
+	"Python with psycopg": {"def effect(connection, key, payload):", `def effect(connection, key, payload):
+    try:
+        strict(connection, key, payload)
+    except Exception:
+        pass
+
+
+def strict(connection, key, payload):`},
+	"Node with pg": {"async function effect(client, key, payload) {", `async function effect(client, key, payload) {
+  try { await strict(client, key, payload) } catch {}
+}
+
+async function strict(client, key, payload) {`},
+	"Java with JDBC": {
+		"static void effect(Connection c, String key, String payload) throws Exception {",
+		`static void effect(Connection c, String key, String payload) {
+        try { strict(c, key, payload); } catch (Exception e) { }
+    }
+
+    static void strict(Connection c, String key, String payload) throws Exception {`,
+	},
+}
+
+// A handler catches the error of a statement and goes on. Postgres rolls back, which clients do not call an error: the
+// event must not count as done. Number 13 fails before any statement, so it is done, without an effect.
+func TestErrorsThatHandlersSwallowAreFailures(t *testing.T) {
+	for name, l := range spoken {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command := l.needs(t)
+			last := len(command) - 1
+			text, err := os.ReadFile(command[last])
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := bytes.Replace(text, []byte(swallowed[name][0]), []byte(swallowed[name][1]), 1)
+			if bytes.Equal(text, changed) {
+				t.Fatalf("%s has no line %q", command[last], swallowed[name][0])
+			}
+			// Beside the original, for Node finds its modules there.
+			command[last] = filepath.Join(filepath.Dir(command[last]), "swallows_"+filepath.Base(command[last]))
+			if err := os.WriteFile(command[last], changed, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.Remove(command[last]) })
+			pg, pool := newInbox(t)
+			consume(t, pg, pool, command, messages(l.columns))
+			got := pg.Query(t, "SELECT (SELECT count(*) FROM invoice) || ' effects, dead: ' || "+
+				"coalesce(string_agg(event_id, ' '), 'none') FROM inbox_dead")
+			if want := "98 effects, dead: " + id(27); got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// newInbox makes a database with the inbox's tables and the one that handlers write.
+func newInbox(t *testing.T) (*harness.PG, *pgxpool.Pool) {
+	t.Helper()
+	pg := harness.Postgres(t)
+	pool, err := pgxpool.New(context.WithoutCancel(t.Context()), pg.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if err := inbox.Migrate(t.Context(), pool, "public"); err != nil {
+		t.Fatal(err)
+	}
+	pg.Exec(t, "CREATE TABLE invoice (number bigint GENERATED ALWAYS AS IDENTITY, customer text, seq integer, "+
+		"at timestamptz DEFAULT clock_timestamp(), CHECK (seq <> 27))")
+	return pg, pool
 }
 
 func judge(t *testing.T, pg *harness.PG) {

@@ -40,7 +40,7 @@ class Consumer {
             }
             if (state.equals("new")) effect(c, m.key, m.payload);
             if (state.equals("behind")) park(c, m, "", null); // no time: it waits for the one before it
-            c.commit();
+            commit(c);
         } catch (Exception e) { // the event's fault, whatever it is; without a session the rollback fails, and it comes again
             c.rollback();
             park(c, m, String.valueOf(e.getMessage()), 0.05);
@@ -87,7 +87,7 @@ class Consumer {
                 s.setString(2, id);
                 s.execute();
             }
-            c.commit(); // fails if a statement failed and the handler went on
+            commit(c);
         } catch (Exception e) {
             c.rollback();
             var sql = "SELECT inbox_failed(?, ?, ?, now() + ?::float8 * interval '1 second')";
@@ -101,6 +101,14 @@ class Consumer {
             c.commit();
         }
         return true;
+    }
+
+    /** Commits. The query fails if a statement failed and the handler went on: commit alone would roll back silently. */
+    static void commit(Connection c) throws SQLException {
+        try (var s = c.createStatement()) {
+            s.execute("SELECT 1");
+        }
+        c.commit();
     }
 
     static boolean waits(Connection c) throws SQLException {
