@@ -103,7 +103,7 @@ class Consumer {
         return true;
     }
 
-    /** Commits. The query fails if a statement failed and the handler went on: commit alone would roll back silently. */
+    /** Commits. The query fails if a statement failed and the handler went on: commit alone rolls back silently. */
     static void commit(Connection c) throws SQLException {
         try (var s = c.createStatement()) {
             s.execute("SELECT 1");

@@ -186,8 +186,8 @@ final class Json {
         }
         try {
             var number = new BigDecimal(digits);
-            boolean fits = matcher.group(2) == null && matcher.group(3) == null && number.toBigInteger().bitLength() < 64;
-            return fits ? (Object) number.longValueExact() : number;
+            boolean whole = matcher.group(2) == null && matcher.group(3) == null;
+            return whole && number.toBigInteger().bitLength() < 64 ? (Object) number.longValueExact() : number;
         } catch (NumberFormatException e) { // an exponent beyond those of BigDecimal
             throw new Malformed("its number " + digits + " is out of range");
         }

@@ -92,7 +92,7 @@ final class Session implements AutoCloseable {
         }
     }
 
-    /** Commits. The driver has no error for what Postgres rolls back instead, so check goes before, behind a handler. */
+    /** Commits. The driver has no error for what Postgres rolls back instead: after a handler, call check first. */
     void commit() throws SQLException {
         connection.commit();
         begun = false;
