@@ -50,8 +50,7 @@ func TestStatusTellsWhyNothingIsSpooled(t *testing.T) {
 
 // Break it catches: a halt that does not say that nothing bounds the WAL any more.
 func TestHaltTellsOfWALBeyondTheBudget(t *testing.T) {
-	t.Parallel()
-	b := newBed(t)
+	b := newBed(t) // not in parallel: a slot keeps the WAL of other tests, too
 	b.c.WAL.Budget = 1 << 20
 	r, _ := b.start()
 	b.waitRole(r, relay.RoleActive)
