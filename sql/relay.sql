@@ -60,8 +60,8 @@ CREATE TABLE {{.Schema}}.cdc_relay_journal (
     event_id     {{.IDType}}{{.CollateC}} NOT NULL,
     topic        text NOT NULL,
     -- Tells an event that the stream sends again from another one with its id, say after TRUNCATE with RESTART IDENTITY:
-    -- the position in the stream, folded (outbox.Position.Mark). NULL: the event was read from the table, or journaled
-    -- by an older version; then the times tell.
+    -- the position in the stream, folded (outbox.Position.Mark). Negative or NULL: the event was read from the table
+    -- (Position.RowMark), or journaled by an older version; then the times tell.
     stream_mark  integer,
     PRIMARY KEY (source, event_id)
 );
@@ -136,7 +136,7 @@ CREATE TABLE {{.Schema}}.cdc_relay_offset (
     slot        text NOT NULL,
     topic       text NOT NULL,
     partition   integer NOT NULL,
-    next_offset bigint NOT NULL,
+    next_offset bigint NOT NULL, -- of partition -1, the topic itself: a digest of its cluster's id, 0 if not known
     since       timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (slot, topic, partition)
 ) WITH (fillfactor = 50);
@@ -165,7 +165,7 @@ CREATE INDEX cdc_relay_request_open ON {{.Schema}}.cdc_relay_request (slot, id) 
 CREATE TABLE {{.Schema}}.cdc_relay_alarms (
     id              bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     source          integer NOT NULL,
-    kind            text NOT NULL, -- lost_data, offsets_went_back, partitions_changed
+    kind            text NOT NULL, -- see sink.Alarms
     topic           text NOT NULL,
     partition       integer NOT NULL, -- that it was seen at last; -1: the topic as a whole
     detail          text NOT NULL,
