@@ -30,10 +30,10 @@ const (
 )
 
 // Under load the leader of a quorum queue, or of a stream, is killed, cut off from the others with the relay on its
-// side, or frozen; a follower that the relay is connected to is cut off; the relay is killed at the same time. Breaks it
-// catches: an event that only the leader that went had, and that counts as published; one that comes behind later ones
-// of its key; a stream with an event twice; a queue with more of them twice than the relay says that it may have sent
-// again.
+// side, or frozen; a follower that the relay is connected to is cut off; the relay is killed at the same time. Breaks
+// it catches: an event that only the leader that went had, and that counts as published; one that comes behind later
+// ones of its key; a stream with an event twice; a queue with more of them twice than the relay says that it may have
+// sent again.
 func TestRabbitMQClusterLosesNothing(t *testing.T) {
 	faults := harness.Count(t, "faults of RabbitMQ's cluster")
 	if faults == 0 {
