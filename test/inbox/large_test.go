@@ -99,7 +99,8 @@ func lookUp(t *testing.T, pg *harness.PG) {
 		t.Fatal(err)
 	}
 	var scans int64
-	err = tx.QueryRow(t.Context(), "SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'inbox_event'").Scan(&scans)
+	err = tx.QueryRow(t.Context(),
+		"SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'inbox_event'").Scan(&scans)
 	if err != nil || scans != 0 {
 		t.Errorf("scans of the whole table: got %d, %v, want none", scans, err)
 	}
