@@ -30,7 +30,8 @@ func queueName(topic string) string { return strings.ReplaceAll(topic, ".", "-")
 
 // sqsQueues makes and reads queues of a server, past any proxy.
 type sqsQueues struct {
-	server *harness.ElasticMQ
+	server *harness.ElasticMQ // nil: it is moto
+	base   string             // of the queues' URLs
 	*sqsclient.Client
 }
 
@@ -42,7 +43,8 @@ func startSQS(t testing.TB, java ...string) sqsQueues {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sqsQueues{server, sqsclient.NewFromConfig(c, func(o *sqsclient.Options) { o.BaseEndpoint = &server.URL })}
+	return sqsQueues{server: server, base: server.URL + "/000000000000/",
+		Client: sqsclient.NewFromConfig(c, func(o *sqsclient.Options) { o.BaseEndpoint = &server.URL })}
 }
 
 func (q sqsQueues) make(t testing.TB, topic string) {
@@ -55,7 +57,7 @@ func (q sqsQueues) make(t testing.TB, topic string) {
 }
 
 func (q sqsQueues) url(topic string) *string {
-	return sdk.String(q.server.URL + "/000000000000/" + queueName(topic))
+	return sdk.String(q.base + queueName(topic))
 }
 
 // take receives what comes next, at most ten messages, and deletes it, as a consumer does.
