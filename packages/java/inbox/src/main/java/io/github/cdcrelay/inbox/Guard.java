@@ -8,16 +8,18 @@ import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.SQLException;
 import java.sql.Statement;
+import java.util.concurrent.TimeUnit;
 
 /** The connection as a handler gets it, and what the inbox sees of its use. */
 final class Guard {
+    private static final long MOST_QUIET = 5_000_000_000L; // nanoseconds
     private final Connection target;
     private final Connection proxy;
     // Written by the handler's thread.
     private volatile SQLException refused;
     private volatile boolean changed;
-    // Written by the inbox's.
-    private volatile boolean ended;
+    private int running; // calls of the target; guarded by this
+    private boolean ended; // guarded by this
 
     Guard(Connection target) {
         this.target = target;
@@ -40,9 +42,37 @@ final class Guard {
         return changed;
     }
 
-    /** Refuses all further statements: the handler may still run. */
-    void end() {
+    /** Refuses all further calls: the handler may still run. */
+    synchronized void end() {
         ended = true;
+    }
+
+    /** Waits until none of the handler's calls runs, for connections of pools are not safe for two threads. */
+    synchronized void quiet() {
+        long deadline = System.nanoTime() + MOST_QUIET;
+        boolean interrupted = false;
+        for (long left = MOST_QUIET; running > 0 && left > 0; left = deadline - System.nanoTime()) {
+            try {
+                TimeUnit.NANOSECONDS.timedWait(this, left);
+            } catch (InterruptedException e) {
+                interrupted = true;
+            }
+        }
+        if (interrupted) {
+            Thread.currentThread().interrupt();
+        }
+    }
+
+    private synchronized void begin() throws SQLException {
+        if (ended) {
+            throw new SQLException("the transaction of this event has ended", "25000");
+        }
+        running++;
+    }
+
+    private synchronized void done() {
+        running--;
+        notifyAll();
     }
 
     private Object onConnection(Method method, Object[] args) throws Throwable {
@@ -110,17 +140,28 @@ final class Guard {
     }
 
     private Object call(Object on, Method method, Object[] args) throws Throwable {
-        if (ended && method.getDeclaringClass() != Object.class) {
-            throw new SQLException("the transaction of this event has ended", "25000");
-        }
+        begin();
         try {
             return method.invoke(on, args);
         } catch (InvocationTargetException e) {
             throw e.getCause();
+        } finally {
+            done();
         }
     }
 
     private static <T> T wrap(Class<T> type, java.lang.reflect.InvocationHandler handler) {
-        return type.cast(Proxy.newProxyInstance(Guard.class.getClassLoader(), new Class<?>[] {type}, handler));
+        return type.cast(Proxy.newProxyInstance(Guard.class.getClassLoader(), new Class<?>[] {type},
+                (self, method, args) -> method.getDeclaringClass() == Object.class ? ofObject(type, self, method, args)
+                        : handler.invoke(self, method, args)));
+    }
+
+    /** Answers equals, hashCode and toString. */
+    private static Object ofObject(Class<?> type, Object self, Method method, Object[] args) {
+        return switch (method.getName()) {
+            case "equals" -> self == args[0];
+            case "hashCode" -> System.identityHashCode(self);
+            default -> "the inbox's " + type.getSimpleName();
+        };
     }
 }

@@ -231,10 +231,11 @@ public final class Inbox {
             return new Result(handler == null ? Outcome.IGNORED : Outcome.DONE, null, false);
         } catch (Interrupted e) {
             session.discard();
+            guard.quiet();
             Thread.currentThread().interrupt();
             throw new Unavailable("interrupted while a handler ran", e);
         } catch (Throwable cause) {
-            return new Result(null, cause, rollBack(session, cause));
+            return new Result(null, cause, rollBack(session, guard, cause));
         } finally {
             guard.end();
             if (guard.changed()) {
@@ -266,7 +267,7 @@ public final class Inbox {
     }
 
     /** Ends a failed transaction, and reports whether its session was lost. */
-    private boolean rollBack(Session session, Throwable cause) {
+    private boolean rollBack(Session session, Guard guard, Throwable cause) {
         if (!(cause instanceof TimedOut)) {
             return session.rollBack();
         }
@@ -274,6 +275,7 @@ public final class Inbox {
             ledger.terminate(session.pid); // its statement may run on, and hold locks
         } finally {
             session.discard();
+            guard.quiet();
         }
         return false;
     }

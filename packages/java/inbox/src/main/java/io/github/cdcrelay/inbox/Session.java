@@ -28,8 +28,7 @@ final class Session implements AutoCloseable {
             autoCommit = connection.getAutoCommit();
             connection.setAutoCommit(false);
         } catch (SQLException e) {
-            discard();
-            close();
+            connection.close();
             throw e;
         }
     }
@@ -119,11 +118,11 @@ final class Session implements AutoCloseable {
         }
     }
 
-    /** Ends the session without waiting for a statement that runs on it. */
+    /** Ends the session without waiting for a statement that runs on it: past the pool, whose connection it may use. */
     void discard() {
         discarded = true;
         try {
-            connection.abort(Runnable::run);
+            driver.abort(Runnable::run);
         } catch (SQLException e) {
             return; // it is closed
         }
