@@ -5,8 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,6 +105,7 @@ type Session struct {
 	unwatch      func() // ends what ends a blocked read with the context
 	frames       frameReader
 	pending      *Batch     // read, not yet handed over; nil when none
+	inside       bool       // the last message of the stream belongs to a transaction whose end was not read
 	received     outbox.LSN // highest position that the server sent
 	sent         outbox.LSN // confirmed position of the last status
 	lastStatus   time.Time
@@ -207,52 +206,6 @@ func (s *Session) handOver(ctx context.Context, confirmed func() outbox.LSN) err
 	}
 }
 
-// receive reads what is there and cuts it into messages; Run hands the last batch over. A timeout is not an error.
-func (s *Session) receive(ctx context.Context, conn net.Conn, confirmed func() outbox.LSN) error {
-	wait := s.c.StatusInterval
-	if s.sent < s.received {
-		wait = min(wait, progressInterval) // something is on its way to being confirmed, or is to be told
-	}
-	began := time.Now()
-	if err := conn.SetReadDeadline(began.Add(wait)); err != nil {
-		return fmt.Errorf("read from server: %w", err)
-	}
-	if err := ctx.Err(); err != nil {
-		return err // the watcher's deadline may have been overwritten just now
-	}
-	for {
-		if err := s.frames.fill(); err != nil {
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				return ctx.Err()
-			}
-			return fmt.Errorf("read from server: %w", err)
-		}
-		s.lastReceived = time.Now()
-		if err := s.cut(ctx, confirmed); err != nil || !s.link.net.more() || s.lastReceived.Sub(began) > progressInterval {
-			return err
-		}
-	}
-}
-
-// cut takes every message that was read whole.
-func (s *Session) cut(ctx context.Context, confirmed func() outbox.LSN) error {
-	for {
-		kind, body, ok, err := s.frames.next()
-		if err != nil || !ok {
-			s.position.Store(uint64(s.received))
-			return err
-		}
-		if err := s.take(kind, body); err != nil {
-			return err
-		}
-		if s.pending != nil && s.pending.bytes >= batchBytes {
-			if err := s.handOver(ctx, confirmed); err != nil {
-				return err
-			}
-		}
-	}
-}
-
 // take sorts one protocol message.
 func (s *Session) take(kind byte, body []byte) error {
 	switch kind {
@@ -293,6 +246,7 @@ func (s *Session) takeCopyData(body []byte) error {
 		// The header's end is the position of the change, 0/0 for some kinds, the end of the transaction for a commit.
 		at := outbox.LSN(binary.BigEndian.Uint64(body[9:]))
 		s.received = max(s.received, at)
+		s.inside = body[walHeader] != 'C' && (s.inside || body[walHeader] == 'B') // Begin to Commit
 		s.pending.Messages = append(s.pending.Messages, Message{Data: body[walHeader:], WALEnd: at})
 		s.pending.use(s.frames.chunk)
 	case len(body) == keepaliveSize && body[0] == 'k':
