@@ -167,6 +167,9 @@ func (t *term) keepAlarms(ctx context.Context) {
 // Owns makes it an [alarms.Host], too.
 func (h host) Owns() bool { return h.t.owner() != nil }
 
+// Idle is for the same.
+func (h host) Idle() bool { return h.t.inflight.Len() == 0 }
+
 // reconcileHost is a term as package reconcile sees it.
 type reconcileHost struct{ t *term }
 

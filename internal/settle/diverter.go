@@ -14,6 +14,8 @@ const (
 	// took: with thousands of topics it holds the sink's lock for long.
 	diverterTick  = 250 * time.Millisecond
 	diverterShare = 4
+	// restTick is the pause while nothing is in trouble and no event is in flight.
+	restTick = time.Second
 	// topicPatience bounds how long a topic may be in trouble before its events are parked: longer than a leader election
 	// or a topic that is being created takes, shorter than it takes to fill the window at a usual rate.
 	topicPatience = 2 * time.Second
@@ -26,15 +28,16 @@ const (
 // diverter parks the events of topics and partitions that are in trouble, so that everything else flows, and brings
 // them back when the trouble is over. It never diverts because the cluster is away: then all wait in the sink.
 func (s *Settler) diverter(ctx context.Context) {
-	var took time.Duration
-	for sleep(ctx, max(diverterTick, diverterShare*took)) {
+	pause := diverterTick
+	for sleep(ctx, pause) {
 		began := time.Now()
 		// In a catch-up and before the look-ups are over too, or a missing topic could fill the window and end
 		// neither: parking takes no place from anybody, only retries could, and they wait.
 		if s.host.Owner() == nil || s.host.Stopping() {
 			continue
 		}
-		for _, sick := range s.engine.Troubles() {
+		troubles := s.engine.Troubles()
+		for _, sick := range troubles {
 			switch {
 			case sick.Diverted && sick.Well:
 				s.engine.Divert(sick.Topic, sick.Partition, false)
@@ -53,7 +56,10 @@ func (s *Settler) diverter(ctx context.Context) {
 			}
 		}
 		s.wakeWell()
-		took = time.Since(began)
+		pause = max(diverterTick, diverterShare*time.Since(began))
+		if window, _ := s.engine.Filled(); window == 0 && len(troubles) == 0 {
+			pause = max(pause, restTick)
+		}
 	}
 }
 

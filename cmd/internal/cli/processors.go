@@ -10,7 +10,7 @@ import (
 const (
 	// busyLook and calmLook are the shortest and the longest pause between two looks at the CPU time that the process
 	// uses.
-	busyLook, calmLook = 50 * time.Millisecond, 500 * time.Millisecond
+	busyLook, calmLook = 50 * time.Millisecond, time.Second
 	// mostOfOne is the share of one core above which all are used at once.
 	mostOfOne = 0.5
 	// leastOfAll is the share below which one is enough, after calmTime. The same load takes up to twice the time on

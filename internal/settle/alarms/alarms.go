@@ -17,6 +17,8 @@ import (
 const (
 	// lookEvery is how often the driver is asked for news: a process that is killed forgets what is younger.
 	lookEvery = 250 * time.Millisecond
+	// restEvery is how often while no event is in flight, so that brokers answer little.
+	restEvery = time.Second
 	// readEvery is how often what is open is read again: people acknowledge it, other processes add to it.
 	readEvery = 2 * time.Second
 	// calmEvery is how often while nothing is open, so that there is nothing to acknowledge.
@@ -35,6 +37,8 @@ type Tables interface {
 type Host interface {
 	// Owns reports whether this process holds the slot. Else it neither reads alarms nor stores what it has seen.
 	Owns() bool
+	// Idle reports whether no event is in flight.
+	Idle() bool
 	// CannotRecord notes that a kind of write fails, and reports whether that is news; Recorded, that it does not any
 	// more.
 	CannotRecord(what string, err error) (news bool)
@@ -75,14 +79,18 @@ func New(driver sink.Driver) *Keeper {
 // Run stores and reads alarms while the relay holds the slot, and reads them as long as it tells of some, until the
 // context ends.
 func (k *Keeper) Run(ctx context.Context, tables Tables, host Host) {
-	ticker := time.NewTicker(lookEvery)
-	defer ticker.Stop()
+	timer := time.NewTimer(lookEvery)
+	defer timer.Stop()
 	var read time.Time
 	for {
 		select {
-		case <-ticker.C:
+		case <-timer.C:
 		case <-ctx.Done():
 			return
+		}
+		timer.Reset(lookEvery)
+		if host.Idle() {
+			timer.Reset(restEvery)
 		}
 		var fresh []news
 		owns := host.Owns()

@@ -28,6 +28,7 @@ func (p *played) Alarms(context.Context, bool) ([]store.Alarm, error) {
 }
 
 func (*played) Owns() bool                      { return true }
+func (*played) Idle() bool                      { return true }
 func (*played) CannotRecord(string, error) bool { return false }
 func (*played) Recorded(string)                 {}
 
