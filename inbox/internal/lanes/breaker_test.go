@@ -87,3 +87,68 @@ func waits99(t *testing.T, bad int, alone bool) (p99 time.Duration) {
 	})
 	return p99
 }
+
+// Half of the keys have parked events that fail, and are due at once again and again; a try takes ten times as long as
+// an event of the others, which wait for none of them. Break it catches: one queue for both, in which they wait for
+// all: 50 ms.
+func TestTriesOfParkedKeysDoNotHoldUpTheOthers(t *testing.T) {
+	const keys, rounds, try = 40, 200, 10 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		e := New(options())
+		var parked []Name
+		for key := range int64(keys / 2) {
+			parked = append(parked, NameOf(record(0, fmt.Sprint(key))))
+		}
+		e.Assign(place, 0, parked)
+		fed := map[int64]time.Time{}
+		var took []time.Duration
+		tries := 0
+		var mu sync.Mutex
+		var workers sync.WaitGroup
+		for range e.options.Workers {
+			workers.Go(func() {
+				for job, more := e.Take(); more; job, more = e.Take() {
+					if job.Kind == Retry {
+						time.Sleep(try)
+						mu.Lock()
+						tries++
+						mu.Unlock()
+						e.Finish(job, []Verdict{{Parked: true, Failed: Transient}}, 0, 0)
+						continue
+					}
+					time.Sleep(time.Millisecond)
+					mu.Lock()
+					for _, p := range job.Pieces {
+						for _, item := range p.Items {
+							took = append(took, time.Since(fed[item.Record.Offset]))
+						}
+					}
+					mu.Unlock()
+					e.Finish(job, decided(job), 0, 0)
+				}
+			})
+		}
+		for round := range int64(rounds) {
+			for _, name := range parked {
+				e.Due(place, name)
+			}
+			for key := range int64(keys / 2) {
+				offset := round*keys/2 + key
+				mu.Lock()
+				fed[offset] = time.Now()
+				mu.Unlock()
+				e.Feed(place, []*kgo.Record{record(offset, fmt.Sprint(keys/2+key))}, offset+1)
+				time.Sleep(5 * time.Millisecond)
+			}
+		}
+		e.Close()
+		workers.Wait()
+		slices.Sort(took)
+		if p99 := took[len(took)*99/100]; p99 > try {
+			t.Errorf("p99 of the others: got %v, want at most one try, %v", p99, try)
+		}
+		if want := rounds * keys / 2 / 2; tries < want {
+			t.Errorf("tries: got %d, want at least %d: the others leave them no worker", tries, want)
+		}
+	})
+}

@@ -11,7 +11,9 @@ type Limits struct {
 
 // class is the events of one class. The engine's mutex guards it.
 type class struct {
-	ready    queue   // lanes whose next event is of the class, and those with parked events, which have none
+	ready    queue   // lanes whose next event is of the class
+	strained queue   // those that fail or have parked events; the latter have no class
+	turn     bool    // of the strained ones, where both are ready
 	most     int     // jobs at once; 0: no bound
 	jobs     int     // now, with those that Enter has let in
 	perEvent float64 // seconds that a handler takes, smoothed

@@ -47,6 +47,7 @@ type Job struct {
 	Pieces []Piece
 	Probe  bool // the breaker is open: whether this one succeeds decides, and a failure counts for nothing
 	class  int
+	strain bool // its lane failed, or has parked events
 }
 
 // Failure is why a piece was not decided.
@@ -104,6 +105,7 @@ type Engine struct {
 	taken      int // of them, those that a job has
 	bytes      int
 	busy       int  // jobs
+	strained   int  // of them, those of strained lanes
 	full       bool // no more may be parked
 	closed     bool
 	filling    bool // and the gaps of all partitions are being filled: see Drain
@@ -214,18 +216,6 @@ func (e *Engine) Due(at Place, name Name) bool {
 	return true
 }
 
-// enqueue puts a lane among the ready ones if there is something to do for it.
-func (e *Engine) enqueue(l *Lane) {
-	if l.busy || l.ready || l.waits || l.over() {
-		return
-	}
-	if l.parked && !l.due && (len(l.queue) == 0 || e.full) || !l.parked && len(l.queue) == 0 {
-		return
-	}
-	l.ready = true
-	e.classes[e.class(l)].ready.push(l)
-}
-
 // Take waits for a job. It reports false when there are no more: the engine was closed.
 func (e *Engine) Take() (Job, bool) {
 	e.mu.Lock()
@@ -280,7 +270,7 @@ func (e *Engine) collect(now time.Time) (Job, bool) {
 	if first == nil {
 		return Job{}, false
 	}
-	job := Job{Probe: e.breaker.careful()}
+	job := Job{Probe: e.breaker.careful(), strain: first.strained()}
 	switch {
 	case first.parked && first.due && !first.partition.filling:
 		job.Kind = Retry
@@ -300,6 +290,9 @@ func (e *Engine) collect(now time.Time) (Job, bool) {
 		}
 	}
 	e.classes[job.class].jobs++
+	if job.strain {
+		e.strained++
+	}
 	if job.Probe {
 		e.breaker.probing = true
 	}
@@ -346,6 +339,9 @@ func (e *Engine) Finish(job Job, verdicts []Verdict, handled int, took time.Dura
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.busy--
+	if job.strain {
+		e.strained--
+	}
 	c := e.classes[job.class]
 	c.jobs--
 	if handled > 0 {

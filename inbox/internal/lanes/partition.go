@@ -58,6 +58,9 @@ type Lane struct {
 	until     time.Time
 }
 
+// strained reports whether the lane fails, or has parked events.
+func (l *Lane) strained() bool { return l.parked || l.failing }
+
 // Place is where the lane's records come from.
 func (l *Lane) Place() Place { return l.partition.at }
 

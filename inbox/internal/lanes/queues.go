@@ -68,6 +68,22 @@ func (w *waits) Pop() any {
 	return last
 }
 
+// enqueue puts a lane among the ready ones if there is something to do for it.
+func (e *Engine) enqueue(l *Lane) {
+	if l.busy || l.ready || l.waits || l.over() {
+		return
+	}
+	if l.parked && !l.due && (len(l.queue) == 0 || e.full) || !l.parked && len(l.queue) == 0 {
+		return
+	}
+	l.ready = true
+	if c := e.classes[e.class(l)]; l.strained() {
+		c.strained.push(l)
+	} else {
+		c.ready.push(l)
+	}
+}
+
 // first is the lane that comes next. In doubt, and when the breaker is open, it is one that does not fail, if there is
 // one.
 func (e *Engine) first(now time.Time) *Lane {
@@ -90,7 +106,7 @@ func (e *Engine) first(now time.Time) *Lane {
 }
 
 // inTurn calls with the classes that may have one job more, each time another one first, until it returns a lane.
-func (e *Engine) inTurn(look func(*queue) *Lane) *Lane {
+func (e *Engine) inTurn(look func(*class) *Lane) *Lane {
 	for range e.classes {
 		c := e.classes[e.turn]
 		if e.turn++; e.turn == len(e.classes) {
@@ -99,7 +115,7 @@ func (e *Engine) inTurn(look func(*queue) *Lane) *Lane {
 		if c.full() {
 			continue
 		}
-		if l := look(&c.ready); l != nil {
+		if l := look(c); l != nil {
 			return l
 		}
 	}
@@ -108,24 +124,43 @@ func (e *Engine) inTurn(look func(*queue) *Lane) *Lane {
 
 // popHealthy returns a lane that does not fail, or nil.
 func (e *Engine) popHealthy() *Lane {
-	return e.inTurn(func(q *queue) *Lane {
-		return q.popAny(func(l *Lane) bool { return !l.failing && !l.parked && !l.over() })
+	return e.inTurn(func(c *class) *Lane {
+		return c.ready.popAny(func(l *Lane) bool { return !l.failing && !l.parked && !l.over() })
 	})
 }
 
+// pop returns the next lane. Strained ones take turns with the others, and never have all workers: each of their jobs
+// is several transactions, and an event of another key would wait for all that are due at once.
 func (e *Engine) pop() *Lane {
-	return e.inTurn(func(q *queue) *Lane {
-		for {
-			l := q.pop()
-			if l == nil {
-				return nil
+	workers := e.options.Workers
+	may := e.strained < max(1, workers-max(1, workers/4))
+	return e.inTurn(func(c *class) *Lane {
+		first, then := &c.ready, &c.strained
+		if c.turn {
+			first, then = then, first
+		}
+		for _, q := range []*queue{first, then} {
+			if q == &c.strained && !may {
+				continue
 			}
-			l.ready = false
-			if !l.over() {
+			if l := q.next(); l != nil {
+				c.turn = q == &c.ready
 				return l
 			}
 		}
+		return nil
 	})
+}
+
+// next takes out the first one that is not over, nil if there is none.
+func (q *queue) next() *Lane {
+	for l := q.pop(); l != nil; l = q.pop() {
+		l.ready = false
+		if !l.over() {
+			return l
+		}
+	}
+	return nil
 }
 
 // popPlain returns the next lane of the class if it can join a transaction of others, and nil if not, or if there is no
