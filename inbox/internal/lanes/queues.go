@@ -125,7 +125,7 @@ func (e *Engine) inTurn(look func(*class) *Lane) *Lane {
 // popHealthy returns a lane that does not fail, or nil.
 func (e *Engine) popHealthy() *Lane {
 	return e.inTurn(func(c *class) *Lane {
-		return c.ready.popAny(func(l *Lane) bool { return !l.failing && !l.parked && !l.over() })
+		return c.ready.popAny(func(l *Lane) bool { return !l.strained() && !l.over() })
 	})
 }
 
