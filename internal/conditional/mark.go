@@ -14,12 +14,10 @@ import (
 type Mark [16]byte
 
 // markOf is the record's mark, and the zero mark where it has none because making it panicked: the append says so.
-func markOf(s Stream, r *sink.Record) (m Mark) {
-	_, reason := sink.Compose([]*sink.Record{r}, func(int, *sink.Record) { m = s.Mark(r) })
-	if reason != nil {
-		return Mark{}
-	}
-	return m
+func markOf(s Stream, r *sink.Record) Mark {
+	var reason *sink.Reason
+	defer sink.Recover(&reason)
+	return s.Mark(r)
 }
 
 // Digest makes a [Mark] of a record's parts, in the order in which they are added. Marks of this form are stored in the

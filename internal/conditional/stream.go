@@ -29,6 +29,18 @@ type Answer struct {
 	Code  string
 }
 
+// RefuseAt refuses record n of an append, which cannot be written. Those in front of it, if any, are appended by front,
+// whose answer stands unless it is Accepted.
+func RefuseAt(n int, reason *sink.Reason, front func() Answer) (a Answer) {
+	if n > 0 {
+		if a = front(); a.Verdict != sink.Accepted {
+			return a
+		}
+	}
+	a.Verdict, a.Guilty, a.Reason = sink.Refused, n, reason
+	return a
+}
+
 // Stream asks the broker about one log. Offsets grow by any steps and are at least 0.
 type Stream interface {
 	// End is the offset of the last entry that the log ever had, 0 when it never had one.

@@ -96,13 +96,7 @@ func (q *queue) Portion() int { return scriptJobs }
 func (q *queue) Append(ctx context.Context, end int64, records []*sink.Record) (a conditional.Answer) {
 	args, n, reason := q.compose(end, records)
 	if reason != nil {
-		if n > 0 {
-			if a = q.Append(ctx, end, records[:n]); a.Verdict != sink.Accepted {
-				return a
-			}
-		}
-		a.Verdict, a.Guilty, a.Reason = sink.Refused, n, reason
-		return a
+		return conditional.RefuseAt(n, reason, func() conditional.Answer { return q.Append(ctx, end, records[:n]) })
 	}
 	moved, err := q.run(ctx, end, args)
 	var wrong *unfit

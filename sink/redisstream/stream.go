@@ -65,13 +65,7 @@ func (s *stream) Portion() int { return scriptRecords }
 func (s *stream) Append(ctx context.Context, end int64, records []*sink.Record) (a conditional.Answer) {
 	args, n, reason := s.compose(end, records)
 	if reason != nil {
-		if n > 0 {
-			if a = s.Append(ctx, end, records[:n]); a.Verdict != sink.Accepted {
-				return a
-			}
-		}
-		a.Verdict, a.Guilty, a.Reason = sink.Refused, n, reason
-		return a
+		return conditional.RefuseAt(n, reason, func() conditional.Answer { return s.Append(ctx, end, records[:n]) })
 	}
 	first, moved, err := s.run(ctx, end, args)
 	switch {
