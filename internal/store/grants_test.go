@@ -110,7 +110,7 @@ func withGrants(t *testing.T, after, dead, retry string) (pg *harness.PG, admin,
 }
 
 // A site takes from PUBLIC what the relay and requests write messages into the WAL by. Breaks caught: a request that is
-// refused, though the relay would find it; a lack that check does not see or init --roles does not mend.
+// refused, though the relay would find it; a missing right that check does not see or init --roles does not give.
 func TestRequestsNeedNoRightToWriteMessages(t *testing.T) {
 	pg, admin, s, role := withGrants(t, store.Mark, "", "")
 	pg.Exec(t, `DO $$ DECLARE f regprocedure; BEGIN

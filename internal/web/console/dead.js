@@ -34,7 +34,7 @@ function merge() {
         try {
           JSON.parse(from.value);
         } catch (error) {
-          throw new Error("What is to be merged is no JSON: " + error.message);
+          throw new Error("What is to be merged is not JSON: " + error.message);
         }
         texts[name] = from.value;
       }
