@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,6 +27,44 @@ func newInbox(t *testing.T) *harness.PG {
 		t.Fatal(err)
 	}
 	return pg
+}
+
+// A claim of any number of events, new and decided in any mix, enters the new ones and names the others, each once. Seen
+// to fail with a claim of many that returns when one of them is decided, and with one that leaves out what is new.
+func TestClaimsEnterWhatIsNewAndNameTheRest(t *testing.T) {
+	t.Parallel()
+	pg := newInbox(t)
+	conn := pg.Connect(t)
+	pg.Exec(t, "SELECT inbox_register('billing')")
+	decided := map[string]bool{}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 200 {
+		var ids []string
+		var want []int
+		for range 1 + rng.IntN(40) {
+			id := fmt.Sprintf("e%d", rng.IntN(4000))
+			if slices.Contains(ids, id) {
+				continue
+			}
+			if ids = append(ids, id); decided[id] {
+				want = append(want, len(ids))
+			}
+			decided[id] = true
+		}
+		rows, err := conn.Query(t.Context(), `SELECT place FROM inbox_claim_events(1::smallint, 'billing',
+			pg_postmaster_start_time(), inbox_file(), '{}', '{}', '{}', '{}', '{}', '{}',
+			array_fill(0::smallint, ARRAY[cardinality($1::text[])]), $1) ORDER BY place`, ids)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := pgx.CollectRows(rows, pgx.RowTo[int])
+		if err != nil || !slices.Equal(got, want) {
+			t.Fatalf("claim of %v: got %v, %v, want %v decided", ids, got, err, want)
+		}
+	}
+	if got, want := pg.Query(t, "SELECT count(*) FROM inbox_event"), strconv.Itoa(len(decided)); got != want {
+		t.Errorf("events: got %s, want %s", got, want)
+	}
 }
 
 // Claims that are rolled back use up no numbers, however many there are. Seen to fail with numbers of a sequence: the
