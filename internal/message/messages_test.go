@@ -62,7 +62,15 @@ func documented(t *testing.T, name string) string {
 	if reason := r.route(d); reason != nil {
 		t.Fatal(reason)
 	}
-	return readable(&d.record)
+	text := readable(&d.record)
+	if name != "envelope" {
+		return text
+	}
+	head, value, _ := strings.Cut(text, "\nvalue ")
+	if plain, _, _ := strings.Cut(documented(t, "plain"), "\nvalue "); head != plain {
+		t.Errorf("the page says that an envelope has the headers of plain, got %s, want %s", head, plain)
+	}
+	return "value " + value
 }
 
 func readable(r *sink.Record) string {
