@@ -26,14 +26,17 @@ const addDispatched = `INSERT INTO "OutboxMessages" ("Type", "PayloadJson"%[3]s)
 	jsonb_build_object('n', i, 'filler', repeat('x', CASE WHEN i %% 100 = 7 THEN 5000 ELSE 10 END))%[4]s
 	FROM generate_series(%[1]d, %[2]d) i`
 
-// shaped is a scenario on a table that is not the relay's own, with settings of docs/migrating.md.
-func shaped(t *testing.T, table, block string) *scenario {
+// shaped is a scenario on a table that is not the relay's own, with settings of docs/migrating.md, where a block changes those before it.
+func shaped(t *testing.T, table string, blocks ...string) *scenario {
 	t.Helper()
 	pg, kafka := harness.Postgres(t), harness.Kafka(t)
 	s := &scenario{pg: pg, kafka: kafka, settings: harness.NewSettings(t, pg, kafka.Addrs)}
 	name := s.settings.Slot()
 	delete(s.settings, "outbox.columns.headers")
-	settings := pageSettings(t, migrating, block)
+	settings := harness.Settings{}
+	for _, block := range blocks {
+		maps.Copy(settings, pageSettings(t, migrating, block))
+	}
 	settings["message.topic"] = name + "." + settings["message.topic"].(string)
 	s.settings = s.settings.With(pairs(settings)...).With("limits.max_unrecorded", 200)
 	for _, kind := range []string{"OrderPlaced", "OrderShipped"} {
@@ -174,7 +177,7 @@ func TestAnAggregateComposedOfColumnsKeepsItsOrder(t *testing.T) {
 	harness.Full(t)
 	t.Parallel()
 	s := shaped(t, strings.Replace(dispatched, `"Type" text`, `tenant text, order_id int, "Type" text`, 1),
-		"composed aggregate")
+		"no aggregate", "composed aggregate")
 	s.relay.Init(t)
 	s.start(t)
 	const last, dead = 2000, 20
