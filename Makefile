@@ -177,7 +177,7 @@ bench-peers: ## the inbox beside kafka-go and watermill, which do the same in Po
 	cd test/inbox && go test -count=1 -timeout 1h -v -run Peers . -args -peers $(EVENTS) -kills 10
 
 .PHONY: peers
-peers: ## the relay beside Debezium, go-pq-cdc-kafka, a polling worker and a relay on franz-go, in six faults: docs/peers.md
+peers: ## the relay beside Debezium, go-pq-cdc-kafka, a polling worker and a relay on franz-go, in six faults: docs/benchmarks.md
 	cd test/peers && CGO_ENABLED=0 go test -count=1 -timeout 3h -v -run '^TestPeers$$' . -args -peers all $(ARGS)
 
 .PHONY: bench-go
