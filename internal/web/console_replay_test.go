@@ -20,16 +20,23 @@ import (
 // choose focuses the element and presses the key of Enter, as someone without a mouse does.
 func (b *tab) choose(selector string) {
 	b.t.Helper()
-	b.wait(selector+" is there", fmt.Sprintf("document.querySelector(%q) !== null", selector))
-	b.do("choose "+selector, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).focus()", selector)),
-		chromedp.KeyEvent("\r"))
+	b.focus(selector)
+	b.do("choose "+selector, chromedp.KeyEvent("\r"))
 }
 
 // fill types into the field.
 func (b *tab) fill(selector, text string) {
 	b.t.Helper()
-	b.do("type into "+selector, chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).focus()",
-		selector)), chromedp.KeyEvent(text))
+	b.focus(selector)
+	b.do("type into "+selector, chromedp.KeyEvent(text))
+}
+
+// focus waits until the element is there and takes the focus: one that is hidden, or behind a dialog that still closes,
+// takes none, and the keys would go elsewhere.
+func (b *tab) focus(selector string) {
+	b.t.Helper()
+	b.wait(selector+" has the focus", fmt.Sprintf(
+		"((n) => n !== null && (n.focus(), document.activeElement === n))(document.querySelector(%q))", selector))
 }
 
 // A dead letter is looked at, repaired, replayed and discarded by keys alone. Breaks it catches: a payload that is not
