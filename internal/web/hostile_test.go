@@ -54,7 +54,7 @@ func TestInputThatNothingCanMatchIsRefusedByName(t *testing.T) {
 
 // ask sends the path as it is, escapes that are none included, with the token.
 func (d *door) ask(method, target, body string) (code int, text string, err error) {
-	ctx, cancel := context.WithTimeout(d.t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(d.t.Context(), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, d.url, strings.NewReader(body))
 	if err != nil {
