@@ -2,7 +2,6 @@ package relay_test
 
 import (
 	"context"
-	"net"
 	"strings"
 	"testing"
 
@@ -51,14 +50,7 @@ func TestRoleThatMayNotWriteMessagesHaltsUntilItMay(t *testing.T) {
 // to fail with the attempts left out of the reason.
 func TestServerThatIsDownIsTriedAndTold(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nowhere := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	const nowhere = "127.0.0.1:1"
 	b := newBed(t)
 	b.c.Postgres.URL = "postgres://a@" + nowhere + "/d"
 	wantTriedAndTold(t, b, nowhere, "connection refused")

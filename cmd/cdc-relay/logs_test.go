@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/test/embedded"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -40,14 +40,11 @@ func full(t *testing.T) (read, write *os.File) {
 // startUnread starts cdc-relay run with a log that the test does not read, on an address that it knows.
 func startUnread(t *testing.T, s services, stdout, stderr *os.File, args ...string) *running {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := embedded.FreePort()
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := free.Addr().String()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := fmt.Sprintf("127.0.0.1:%d", port)
 	cmd, _, _ := command(context.Background(), t, s.environ, append([]string{"run", "--http-listen", address}, args...)...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if err := cmd.Start(); err != nil {
