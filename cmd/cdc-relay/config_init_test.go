@@ -28,7 +28,7 @@ func contentOf(t *testing.T, file string) string {
 // firstMessage waits for the first message of a topic.
 func firstMessage(t *testing.T, broker *embedded.FakeKafka, topic string) (m embedded.Message) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := broker.Consume(ctx, []string{topic}, func(one embedded.Message) {
 		m = one

@@ -83,7 +83,7 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 	away := append(environ, "CDC_RELAY_POSTGRES_URL=postgres://relay:planted-url@127.0.0.1:1/shop?sslpassword=planted-ssl")
 	command(away, "check").want(t, exitFailed, []string{"FAIL  postgres: "}, nil)
 
-	run := startRelay(t, environ)
+	run, began := startRelay(t, environ), time.Now()
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers) VALUES
 		('order', 'a', 'placed', '{"card": "planted-payload"}', '{"traceparent": "planted-header"}'),
 		('order', 'b', 'placed', '{"card": "planted-payload"}', '["planted-header"]'),
@@ -121,20 +121,20 @@ func TestPlantedSecretsAppearNowhere(t *testing.T) {
 	if code := run.stop(t, syscall.SIGTERM); code != exitDone {
 		t.Errorf("exit code: got %d, want 0", code)
 	}
-	text := run.log.String()
+	text, minutes := run.log.String(), 1+int(time.Since(began)/time.Minute) // more of them on a busy machine
 	clean("the log", text)
-	if lines := strings.Count(text, "reconnecting"); lines == 0 || lines > 3 {
-		t.Errorf("the log says %d times that it connects again, want it once or twice for five times in a row", lines)
+	if lines := strings.Count(text, "reconnecting"); lines == 0 || lines > 1+2*minutes {
+		t.Errorf("the log says %d times in %d min that it connects again, want it once in half a minute", lines, minutes)
 	}
-	if lines := strings.Count(text, "\n"); lines > 120 {
-		t.Errorf("the log has %d lines for a minute with three events", lines)
+	if lines := strings.Count(text, "\n"); lines > 120*minutes {
+		t.Errorf("the log has %d lines for %d min with three events", lines, minutes)
 	}
 }
 
 // asked is the beginning of an answer, headers included.
 func asked(t *testing.T, method, address, path, token string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path,
 		strings.NewReader(`{"ids": ["00000000-0000-0000-0000-000000000000"]}`))

@@ -63,8 +63,8 @@ func (r *running) stop(t *testing.T, signal os.Signal) int {
 	}
 	select {
 	case <-r.done:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("still running 30 s after %v", signal)
+	case <-time.After(2 * time.Minute):
+		t.Fatalf("still running 2 min after %v", signal)
 	}
 	return r.cmd.ProcessState.ExitCode()
 }

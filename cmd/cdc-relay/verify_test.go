@@ -103,7 +103,7 @@ func repeatFirstRecord(t *testing.T, s services) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		fetches := client.PollFetches(ctx)

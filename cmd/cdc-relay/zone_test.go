@@ -27,7 +27,7 @@ INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) VALUES ('or
 	s.pg.Exec(t, `SET timezone = 'America/Lima';
 INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) VALUES ('order', 'newer', 'made')`)
 	settled(t, s.pg, "2")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	seen := 0
 	err := s.broker.Consume(ctx, []string{"outbox.event.order"}, func(m embedded.Message) {
