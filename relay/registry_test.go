@@ -84,7 +84,7 @@ func TestEventsWaitInOrderForARegistryThatIsAway(t *testing.T) {
 	s := &schemaServer{status: http.StatusServiceUnavailable, schemas: map[string]string{
 		"outbox.event.order-value": recordOf("int")}}
 	b := s.bed(t)
-	b.c.Postgres.WALSenderTimeout = config.Duration(time.Second)
+	b.c.Postgres.WALSenderTimeout = config.Duration(2 * time.Second)
 	b.c.Postgres.StatusInterval = config.Duration(100 * time.Millisecond)
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
@@ -93,7 +93,7 @@ func TestEventsWaitInOrderForARegistryThatIsAway(t *testing.T) {
 	session := b.pg.Query(t, streaming)
 	began := time.Now()
 	harness.Eventually(t, bedPatience, "asked for longer than wal_sender_timeout", func(context.Context) string {
-		if n, reasons := s.questions(), r.Status().Reasons; n < 5 || time.Since(began) < 3*time.Second ||
+		if n, reasons := s.questions(), r.Status().Reasons; n < 5 || time.Since(began) < 5*time.Second ||
 			!strings.Contains(strings.Join(reasons, "\n"), "waiting for the schema registry: ") {
 			return fmt.Sprintf("asked %d times, reasons %q", n, reasons)
 		}
