@@ -35,7 +35,7 @@ func TestFrozenRelayIsReplacedAndStaysHarmless(t *testing.T) {
 	waitRole(t, standby, "active")
 	took := time.Since(began)
 	t.Logf("the standby was active %v after the freeze", took.Round(time.Millisecond))
-	// A second after the time-out is the promise; a shared machine gets three.
+	// A second after the time-out is the promise; a shared machine gets more.
 	if most := timeout + time.Duration(harness.Count(t, "frozen takeover seconds"))*time.Second; took > most {
 		t.Errorf("takeover after a freeze: got %v, want at most %v", took, most)
 	}

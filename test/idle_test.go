@@ -54,26 +54,41 @@ func TestIdleSystemStaysIdle(t *testing.T) {
 	s.settled(t)
 	harness.Eventually(t, time.Minute, "every row is marked", s.marked(t))
 	pg.Exec(t, "CREATE EXTENSION pg_stat_statements")
-	const still = 10 * time.Second
 	time.Sleep(2 * time.Second) // for what follows the last event: a final write of the state
-	pg.Exec(t, "SELECT pg_stat_statements_reset()")
-	position, processor := pg.Query(t, "SELECT pg_current_wal_insert_lsn()"), cpuTime(t, s.relay.PID())
+	const tries = 3             // a busy machine may be late with that, but not each time
+	var over []string
+	for range tries {
+		if over = s.idles(t); len(over) == 0 {
+			return
+		}
+		t.Logf("over: %s", strings.Join(over, "; "))
+	}
+	t.Errorf("while idle, %d times in a row: %s", tries, strings.Join(over, "; "))
+}
+
+// idles returns what is above its bound in ten idle seconds.
+func (s *scenario) idles(t *testing.T) (over []string) {
+	t.Helper()
+	const still = 10 * time.Second
+	s.pg.Exec(t, "SELECT pg_stat_statements_reset()")
+	position, processor := s.pg.Query(t, "SELECT pg_current_wal_insert_lsn()"), cpuTime(t, s.relay.PID())
 	time.Sleep(still)
-	written := s.number(t, pg.Query(t, fmt.Sprintf("SELECT (pg_current_wal_insert_lsn() - '%s'::pg_lsn)::bigint",
+	written := s.number(t, s.pg.Query(t, fmt.Sprintf("SELECT (pg_current_wal_insert_lsn() - '%s'::pg_lsn)::bigint",
 		position)))
 	used := cpuTime(t, s.relay.PID()) - processor
-	statements := s.number(t, pg.Query(t,
+	statements := s.number(t, s.pg.Query(t,
 		"SELECT sum(calls) FROM pg_stat_statements WHERE query NOT LIKE '%pg_stat_statements%'"))
 	t.Logf("idle for %v: %d bytes of WAL, %v of processor time, %d statements", still, written, used, statements)
 	if most := 15 * int(still/time.Second); statements > most { // five to a transaction
-		t.Errorf("statements while idle: got %d in %v, want at most %d", statements, still, most)
+		over = append(over, fmt.Sprintf("statements: got %d in %v, want at most %d", statements, still, most))
 	}
 	if most := 512; written > most { // Postgres itself logs running transactions every 15 s, in some 100 bytes
-		t.Errorf("WAL written while idle: got %d bytes, want at most %d", written, most)
+		over = append(over, fmt.Sprintf("WAL written: got %d bytes, want at most %d", written, most))
 	}
 	if most := still / 20; used > most {
-		t.Errorf("processor time while idle: got %v in %v, want at most %v", used, still, most)
+		over = append(over, fmt.Sprintf("processor time: got %v in %v, want at most %v", used, still, most))
 	}
+	return over
 }
 
 // Break it catches: an idle relay that learns of a request at its next look only, which is seconds later.

@@ -136,7 +136,7 @@ func TestPostgresShutsDownFast(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	shutDown("everything well", 2*time.Second)
+	shutDown("everything well", 10*time.Second)
 	s.relay.WaitReady(t, time.Minute)
 	node := s.kafka.Nodes[0]
 	node.Stop(t)
@@ -147,7 +147,7 @@ func TestPostgresShutsDownFast(t *testing.T) {
 		}
 		return ""
 	})
-	shutDown("Kafka away", 10*time.Second)
+	shutDown("Kafka away", 20*time.Second)
 	node.Start(t)
 	s.relay.WaitReady(t, time.Minute)
 	s.settled(t)

@@ -40,7 +40,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"absent topic kills":                      {ci: 2, nightly: 20},
 	"blocked events of a lane":                {ci: 20_000, nightly: 100_000},
 	"parked events at a start":                {ci: 50_000, nightly: 200_000},
-	"frozen takeover seconds":                 {ci: 3, nightly: 1}, // behind wal_sender_timeout
+	"frozen takeover seconds":                 {ci: 10, nightly: 1}, // behind wal_sender_timeout
 
 	// Of each broker besides Kafka; every third kill of the relay goes with one of the broker.
 	"faults of RabbitMQ's cluster": {ci: 0, nightly: 8}, // of a queue, and of a stream
