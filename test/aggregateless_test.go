@@ -26,7 +26,8 @@ const addDispatched = `INSERT INTO "OutboxMessages" ("Type", "PayloadJson"%[3]s)
 	jsonb_build_object('n', i, 'filler', repeat('x', CASE WHEN i %% 100 = 7 THEN 5000 ELSE 10 END))%[4]s
 	FROM generate_series(%[1]d, %[2]d) i`
 
-// shaped is a scenario on a table that is not the relay's own, with settings of docs/migrating.md, where a block changes those before it.
+// shaped is a scenario on a table that is not the relay's own, with settings of docs/migrating.md. A block overrides
+// those before it.
 func shaped(t *testing.T, table string, blocks ...string) *scenario {
 	t.Helper()
 	pg, kafka := harness.Postgres(t), harness.Kafka(t)
