@@ -19,7 +19,8 @@ func TestCleanupDeletesWhatIsOlderThanItsRetention(t *testing.T) {
 	environ := append(s.environ, "CDC_RELAY_OUTBOX_AFTER_PUBLISH=delete", "CDC_RELAY_OUTBOX_RETENTION=2h",
 		"CDC_RELAY_JOURNAL_RETENTION=2h", "CDC_RELAY_DLQ_RETENTION=2h")
 	cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
-	r := startRelay(t, environ)
+	// With a longer retention, as the relay may look for old rows just before the command does.
+	r := startRelay(t, environ, "--outbox-retention", "200h", "--journal-retention", "200h", "--dlq-retention", "200h")
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x'
  FROM generate_series(1, 3000) i`)
 	harness.Eventually(t, 30*time.Second, "all are journaled and confirmed", func(context.Context) string {
