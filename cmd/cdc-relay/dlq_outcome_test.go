@@ -27,7 +27,7 @@ func TestReplayTellsWhatBecameOfIt(t *testing.T) {
 	s.pg.Exec(t, fmt.Sprintf(planted, 3))
 	s.pg.Exec(t, `UPDATE outbox_events_dlq SET headers = '[]' WHERE original_id = '`+plantedID(2)+`'`)
 	s.pg.Exec(t, `UPDATE outbox_events_dlq SET topic = 'outbox.event.absent' WHERE original_id = '`+plantedID(3)+`'`)
-	run("dlq", "replay", "--all", "--timeout", "3s").want(t, exitFailed, []string{
+	run("dlq", "replay", "--all", "--timeout", "10s").want(t, exitFailed, []string{
 		"replay: 1 of 3 dead letters published, 1 parked, 1 died again",
 		"died again  1  outbox.event.order", "parked      1  outbox.event.absent  not tried yet", "!PLANTED", "!said",
 		"cdc-relay dlq list", "cdc-relay parked list",

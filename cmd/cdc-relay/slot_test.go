@@ -92,7 +92,7 @@ func TestReconcileOfARunningRelay(t *testing.T) {
 			return ""
 		}
 		// another transaction was open at that moment; the next round is an hour away
-		if time.Since(started) > 10*time.Second {
+		if time.Since(started) > 20*time.Second {
 			r.stop(t, syscall.SIGTERM)
 			r, started = start(), time.Now()
 		}

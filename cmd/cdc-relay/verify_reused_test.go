@@ -28,7 +28,7 @@ func TestVerifyTellsEventsOfOneIDApart(t *testing.T) {
 		t.Errorf("before they are sent: got exit code %d and %+v, want 20 pending, and 20 records of no row", o.code, v)
 	}
 	r = startRelay(t, s.environ)
-	o = cdcRelay(t, s.environ, "verify", "--json", "--wait=20s")
+	o = cdcRelay(t, s.environ, "verify", "--json", "--wait=2m")
 	if v := verdictOf(t, o); o.code != exitDone || v.Expected != 20 || v.Records != 40 || v.Others != 20 ||
 		v.Missing+v.Different+v.Duplicated+v.OutOfOrder+v.Misplaced != 0 {
 		t.Errorf("after they were sent: got exit code %d and %+v, want 20 expected, and 20 records of no row", o.code, v)

@@ -146,7 +146,7 @@ func TestVerifyWaitsForWhatIsOnItsWay(t *testing.T) {
 	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
 	s.pg.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type) SELECT 'order', '1', 'x'
  FROM generate_series(1, 50)`)
-	auditing, out, errs := command(t.Context(), t, s.environ, "verify", "--json", "--wait=30s")
+	auditing, out, errs := command(t.Context(), t, s.environ, "verify", "--json", "--wait=2m")
 	if err := auditing.Start(); err != nil {
 		t.Fatal(err)
 	}
