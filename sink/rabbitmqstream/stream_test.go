@@ -86,6 +86,7 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.channel.Cancel(tag, false) }()
+	patience := 10 * time.Second // a busy server takes its time to begin
 	for {
 		select {
 		case d := <-deliveries:
@@ -93,7 +94,8 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 				t.Fatal(err)
 			}
 			found = append(found, messageOf(t, topic, d))
-		case <-time.After(2 * time.Second): // the stream has no end that could be asked for
+			patience = 2 * time.Second
+		case <-time.After(patience): // the stream has no end that could be asked for
 			return found
 		}
 	}
