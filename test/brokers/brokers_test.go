@@ -44,6 +44,8 @@ type scenario struct {
 	read     func(topic string) []message
 	// duplicates is how many there may be, of what was in flight when something broke; nil: none.
 	duplicates func() int
+	counts     bool // allow those as well that relays count
+	counted    int  // by the relays that have ended
 	size       size
 }
 
@@ -98,6 +100,7 @@ func judge(t *testing.T, s scenario) {
 			s.proxy.Tear(1)
 		}
 		if kill {
+			s.count(t, relay)
 			relay.Kill9()
 			relay.Start(t)
 		}
@@ -117,9 +120,26 @@ func judge(t *testing.T, s scenario) {
 		}
 		return last
 	}, done, func() {})
+	s.count(t, relay)
 	relay.Stop(t)
 	t.Logf("%d connections were cut", s.proxy.Cuts())
 	s.look(t, settings, transactions*rows)
+}
+
+// count adds what the relay, which is about to end, counted as possible duplicates.
+func (s *scenario) count(t *testing.T, relay *harness.Relay) {
+	t.Helper()
+	if !s.counts {
+		return
+	}
+	harness.Eventually(t, time.Minute, "the relay tells its possible duplicates", func(ctx context.Context) string {
+		n, err := relay.AskMetric(ctx, "outbox_possible_duplicates_total")
+		if err != nil {
+			return err.Error()
+		}
+		s.counted += int(n)
+		return ""
+	})
 }
 
 // prepare makes the configuration and what the relay does not make itself.
@@ -137,9 +157,9 @@ func (s scenario) prepare(t *testing.T, pg *harness.PG) harness.Settings {
 // look judges what the broker has of n events.
 func (s scenario) look(t *testing.T, settings harness.Settings, n int) {
 	t.Helper()
-	allowed := 0
+	allowed := s.counted
 	if s.duplicates != nil {
-		allowed = s.duplicates()
+		allowed += s.duplicates()
 	}
 	duplicates := wantEach(t, s.read(settings.Topic("order")), n, allowed)
 	t.Logf("%d events, %d duplicates of at most %d", n, duplicates, allowed)

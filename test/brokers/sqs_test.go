@@ -30,8 +30,9 @@ func queueName(topic string) string { return strings.ReplaceAll(topic, ".", "-")
 
 // sqsQueues makes and reads queues of a server, past any proxy.
 type sqsQueues struct {
-	server *harness.ElasticMQ // nil: it is moto
-	base   string             // of the queues' URLs
+	server   *harness.ElasticMQ // nil: it is moto
+	base     string             // of the queues' URLs
+	standard bool               // not FIFO
 	*sqsclient.Client
 }
 
@@ -49,15 +50,25 @@ func startSQS(t testing.TB, java ...string) sqsQueues {
 
 func (q sqsQueues) make(t testing.TB, topic string) {
 	t.Helper()
-	_, err := q.CreateQueue(t.Context(), &sqsclient.CreateQueueInput{QueueName: sdk.String(queueName(topic)),
-		Attributes: map[string]string{"FifoQueue": "true"}})
-	if err != nil {
+	input := &sqsclient.CreateQueueInput{QueueName: sdk.String(q.name(topic))}
+	if !q.standard {
+		input.Attributes = map[string]string{"FifoQueue": "true"}
+	}
+	if _, err := q.CreateQueue(t.Context(), input); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// name is the queue of a topic.
+func (q sqsQueues) name(topic string) string {
+	if q.standard {
+		return strings.TrimSuffix(queueName(topic), ".fifo")
+	}
+	return queueName(topic)
+}
+
 func (q sqsQueues) url(topic string) *string {
-	return sdk.String(q.base + queueName(topic))
+	return sdk.String(q.base + q.name(topic))
 }
 
 // take receives what comes next, at most ten messages, and deletes it, as a consumer does.
