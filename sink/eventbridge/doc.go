@@ -13,6 +13,6 @@
 // A bus that does not exist is no error to EventBridge, which drops what is put there. So the bus is looked for before
 // the first event and every [recheck]; what is put between its deletion and the next look is lost.
 //
-// No real AWS was tried. Tested in eventbridge_test.go, on moto behind a proxy that cuts, with a rule that leads to an
-// SQS queue.
+// No real AWS was tried. Tested in eventbridge_test.go and, with a whole relay, in test/brokers, on moto behind a proxy
+// that cuts, with a rule that leads to an SQS queue.
 package eventbridge
