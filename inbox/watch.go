@@ -28,6 +28,7 @@ type watch struct {
 	unclean bool       // settings of the session have changed: the connection is not used again
 	raw     bool       // the present handler has had the connection itself
 	before  footing    // when it got it
+	claimer string     // under which the events were claimed, known then
 }
 
 // footing holds the session's state that a handler with the connection could change.
@@ -201,12 +202,15 @@ func (r refusedBatch) Query() (pgx.Rows, error)         { return nil, r.err }
 func (r refusedBatch) QueryRow() pgx.Row                { return refused{r.err} }
 func (r refusedBatch) Close() error                     { return r.err }
 
-// Conn hands over the connection itself. What the handler does with it is looked at when it has ended, which costs two
+// Conn hands over the connection itself. What the handler does with it is looked at when it has ended, which costs three
 // statements.
 func (t handlerTx) Conn() *pgx.Conn {
 	w := &t.r.watch
 	if !w.raw {
 		before, err := w.footing(t.r.ctx)
+		if err == nil {
+			w.claimer, err = w.tx.Claimer(t.r.ctx)
+		}
 		if err != nil {
 			t.r.s.c.config.Log.Warn("inbox: looking at a transaction", "consumer", t.r.s.c.config.Name, "error", err)
 		}
@@ -217,7 +221,7 @@ func (t handlerTx) Conn() *pgx.Conn {
 
 // unclaim takes back the rows of events whose handler was not called, after a handler has committed the transaction.
 func (s *session) unclaim(r *run, tasks []*task, err error) {
-	if !errors.Is(err, errEnded) || r.watch.before.xid == 0 {
+	if !errors.Is(err, errEnded) || r.watch.claimer == "" {
 		return
 	}
 	var ids []ledger.ID
@@ -229,7 +233,7 @@ func (s *session) unclaim(r *run, tasks []*task, err error) {
 	if len(ids) == 0 {
 		return
 	}
-	if err := s.ledger.Unclaim(r.ctx, ids, r.watch.before.xid); err != nil {
+	if err := s.ledger.Unclaim(r.ctx, ids, r.watch.claimer); err != nil {
 		s.c.config.Log.Error("inbox: a handler has committed its transaction, and with it the ids of events that were not "+
 			"handled: get them handled with inbox_rewind", "consumer", s.c.config.Name, "ids", fmt.Sprint(ids), "error", err)
 	}

@@ -115,6 +115,7 @@ func TestWhatATopicDeletedBeforeTheFirstStartIsNotLost(t *testing.T) {
 				c, stop := start(t, newPool(t, pg.URL, 4), config, onOrder)
 				ready(t, c)
 				until(t, pg, "SELECT count(*) FROM effect", fmt.Sprint(left))
+				until(t, pg, "SELECT count(*) FROM inbox_offset", "1") // the start, which comes after the first heartbeat
 				stop()
 				if got := lostRecords(t, metrics, c); got != 0 || strings.Contains(log.String(), "lost records") {
 					t.Fatalf("lost: got %v, want 0; the log is\n%s", got, log)

@@ -96,8 +96,9 @@ type fact struct {
 // Tx is a transaction for handlers. Claim or Lowest is the first statement in it.
 type Tx struct {
 	pgx.Tx
-	l    *Ledger
-	seen int64 // the number up to which facts were looked for
+	l       *Ledger
+	seen    int64 // the number up to which facts were looked for
+	entered *ID   // one of those that Claim entered
 
 	mu   sync.Mutex
 	conn *pgxpool.Conn // nil: given back, or abandoned
@@ -249,14 +250,25 @@ func (l *Ledger) Check(ctx context.Context) error {
 	return l.within(ctx, "look at the database", func(pgx.Tx) error { return nil })
 }
 
+// Claimer is the number under which the transaction, or a part of it, entered what Claim did; "" if that was nothing.
+func (tx *Tx) Claimer(ctx context.Context) (xmin string, err error) {
+	if tx.entered == nil {
+		return "", nil
+	}
+	err = tx.QueryRow(ctx, `SELECT xmin::text FROM `+tx.l.schema+`inbox_event
+		WHERE consumer = $1 AND source = $2 AND event_id = $3`, plannedNow, tx.l.consumer, tx.entered.Source,
+		tx.entered.Event).Scan(&xmin)
+	return xmin, err
+}
+
 // Unclaim takes back what Claim entered in a transaction that was committed before its time.
-func (l *Ledger) Unclaim(ctx context.Context, ids []ID, xid int64) error {
+func (l *Ledger) Unclaim(ctx context.Context, ids []ID, claimer string) error {
 	sources, events := columns(ids)
 	return l.within(ctx, "take back claims", func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `DELETE FROM `+l.schema+`inbox_event e
 			USING unnest($2::smallint[], $3::text[]) AS u (source, id)
 			WHERE e.consumer = $1 AND e.source = u.source AND e.event_id = u.id AND e.state = 0
-			AND e.xmin::text::bigint = $4 & 4294967295`, plannedNow, l.consumer, sources, events, xid)
+			AND e.xmin::text = $4`, plannedNow, l.consumer, sources, events, claimer)
 		return err
 	})
 }
@@ -350,6 +362,12 @@ func (l *Ledger) Claim(ctx context.Context, tx *Tx, ids []ID) ([]Conflict, error
 		return nil, fmt.Errorf("claim %d events: %w", len(ids), setBack(err))
 	}
 	l.met(ids, conflicts)
+	for place, id := range ids {
+		if !slices.ContainsFunc(conflicts, func(c Conflict) bool { return c.Place == place }) {
+			tx.entered = &id
+			break
+		}
+	}
 	return conflicts, nil
 }
 
