@@ -103,7 +103,12 @@ func (b *bed) read(t *testing.T, url *string) (found []event) {
 
 func (b *bed) driver(t *testing.T) *eventbridge.Driver {
 	t.Helper()
-	d, err := eventbridge.New(t.Context(), eventbridge.Config{Endpoint: "http://" + b.proxy.Addr,
+	return newDriver(t, "http://"+b.proxy.Addr)
+}
+
+func newDriver(t *testing.T, endpoint string) *eventbridge.Driver {
+	t.Helper()
+	d, err := eventbridge.New(t.Context(), eventbridge.Config{Endpoint: endpoint,
 		Source: "shop.{aggregate_type}", DetailType: "{event_type}",
 		Headers: [4]string{"id", "event_type", "aggregate_type", "created_at"}})
 	if err != nil {
