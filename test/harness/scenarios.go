@@ -82,6 +82,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	// Of the packages for other languages, each.
 	"kills of a package":           {ci: 0, nightly: 20},
 	"restores beneath a package":   {ci: 0, nightly: 1},
+	"events at a package's rate":   {ci: 0, nightly: 20_000},
 	"READMEs that are followed":    {ci: 0, nightly: 1}, // which installs from registries
 	"pages of five minutes":        {ci: 0, nightly: 1}, // which installs from registries
 	"every nth step dies in a run": {ci: 8, nightly: 1},

@@ -2,6 +2,7 @@ package packages
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -90,6 +91,38 @@ func TestTheFiveMinutesOfEachReadmeWork(t *testing.T) {
 	for language, p := range pages {
 		t.Run(language, func(t *testing.T) { p.follow(t) }) // one at a time: their groups have one name
 	}
+}
+
+// The table of lines in packages/README.md.
+func TestThePageCountsTheLinesOfConsumers(t *testing.T) {
+	table, err := os.ReadFile(root("README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	byHand := map[string]string{
+		"Java": "java/Consumer.java", "Python": "python/consumer.py", "TypeScript": "node/consumer.mjs",
+	}
+	for language, p := range pages {
+		readme, err := os.ReadFile(root(p.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, program, _ := strings.Cut(string(readme), p.handle+"\n")
+		program, _, _ = strings.Cut(program, "```")
+		example, err := os.ReadFile(filepath.Join("..", "..", "examples", "languages", byHand[language]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		row := fmt.Sprintf("| [%s](%s) | %d | %d |", language, p.file, lines(program), lines(string(example)))
+		if !strings.Contains(string(table), row) {
+			t.Errorf("packages/README.md has no row %q", row)
+		}
+	}
+}
+
+// lines counts those that are neither blank nor comments. Python's docstrings count.
+func lines(program string) int {
+	return len(regexp.MustCompile(`(?m)^\s*[^\s/#*]`).FindAllString(program, -1))
 }
 
 func (p page) follow(t *testing.T) {

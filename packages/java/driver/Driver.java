@@ -48,6 +48,7 @@ class Driver {
     static HikariDataSource pool;
     static Inbox inbox;
     static KafkaRunner runner;
+    static Loop loop;
 
     /** Ways to fail, by the name that a payload has in its field fails. */
     static final Map<String, Handler> FAILURES = new LinkedHashMap<>();
@@ -98,17 +99,21 @@ class Driver {
         }
     }
 
-    static void effect(Event event, Connection tx) throws Exception {
-        var fields = event.fields();
+    static void insert(Connection tx, String id, String key, Object n, int attempt, String json) throws SQLException {
         var sql = "INSERT INTO effect (id, key, n, attempt, length) VALUES (?, ?, ?, ?, ?)";
         try (var insert = tx.prepareStatement(sql)) {
-            insert.setString(1, event.id());
-            insert.setString(2, event.key());
-            insert.setObject(3, fields.get("n"));
-            insert.setInt(4, event.attempt());
-            insert.setInt(5, event.json() == null ? 0 : event.json().length());
+            insert.setString(1, id);
+            insert.setString(2, key);
+            insert.setObject(3, n);
+            insert.setInt(4, attempt);
+            insert.setInt(5, json == null ? 0 : json.length());
             insert.execute();
         }
+    }
+
+    static void effect(Event event, Connection tx) throws Exception {
+        var fields = event.fields();
+        insert(tx, event.id(), event.key(), fields.get("n"), event.attempt(), event.json());
         var until = (Long) fields.getOrDefault("until", Long.MAX_VALUE);
         if (!fields.containsKey("fails") || event.attempt() > until || event.replay()) {
             return;
@@ -139,6 +144,7 @@ class Driver {
                 case "handle" -> handle(command.getAsJsonObject("message"));
                 case "retry" -> retry("idle".equals(text(command, "until")));
                 case "run" -> run(command);
+                case "loop" -> loop(command);
                 case "stop" -> stop();
                 default -> throw new IllegalArgumentException("no command " + command.get("op"));
             };
@@ -249,16 +255,29 @@ class Driver {
     }
 
     static JsonObject run(JsonObject command) {
-        var config = Map.<String, Object>of("bootstrap.servers", list(command, "brokers"), "group.id",
-                text(command, "group"), "session.timeout.ms", 6000, "heartbeat.interval.ms", 500);
-        runner = new KafkaRunner(inbox, list(command, "topics"), config, number(command, "workers", 4));
+        runner = new KafkaRunner(inbox, list(command, "topics"), config(command), number(command, "workers", 4));
         new Thread(runner).start();
         return new JsonObject();
     }
 
-    static JsonObject stop() {
+    static JsonObject loop(JsonObject command) {
+        loop = new Loop(config(command), list(command, "topics"), number(command, "workers", 4));
+        loop.start();
+        return new JsonObject();
+    }
+
+    static Map<String, Object> config(JsonObject command) {
+        return Map.of("bootstrap.servers", list(command, "brokers"), "group.id", text(command, "group"),
+                "session.timeout.ms", 6000, "heartbeat.interval.ms", 500);
+    }
+
+    static JsonObject stop() throws InterruptedException {
         if (runner != null) {
             runner.close();
+        }
+        if (loop != null) {
+            loop.interrupt();
+            loop.join();
         }
         pool.close();
         return new JsonObject();

@@ -12,9 +12,12 @@ import signal
 import sys
 import threading
 import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import psycopg
+from confluent_kafka import Consumer
 from psycopg_pool import ConnectionPool
 
 import cdc_relay_emit
@@ -74,10 +77,13 @@ FAILURES = {
 }
 
 
+def insert(conn, *values):
+    conn.execute("INSERT INTO effect (id, key, n, attempt, length) VALUES (%s, %s, %s, %s, %s)", values)
+
+
 def effect(event, conn):
     payload = event.payload or {}
-    conn.execute("INSERT INTO effect (id, key, n, attempt, length) VALUES (%s, %s, %s, %s, %s)",
-                 (event.id, event.key, payload.get("n"), event.attempt, len(json.dumps(event.payload))))
+    insert(conn, event.id, event.key, payload.get("n"), event.attempt, len(json.dumps(event.payload)))
     if "fails" not in payload or event.attempt > payload.get("until", event.attempt) or event.replay:
         return
     if not conn.execute("SELECT FROM fixed").fetchall():
@@ -211,11 +217,53 @@ def op_retry(until="quiet", **_):
 def op_run(brokers, topics, group, workers, **_):
     from cdc_relay_inbox.kafka import Runner
     global runner, running
-    runner = Runner(inbox, topics, {"bootstrap.servers": ",".join(brokers), "group.id": group, "session.timeout.ms": 6000,
-                                    "heartbeat.interval.ms": 500}, workers=workers)
+    runner = Runner(inbox, topics, config(brokers, group), workers=workers)
     running = threading.Thread(target=runner.run)
     running.start()
     return {}
+
+
+def op_loop(**command):
+    global runner, running
+    runner = Loop(**command)
+    running = threading.Thread(target=runner.run)
+    running.start()
+    return {}
+
+
+def config(brokers, group):
+    return {"bootstrap.servers": ",".join(brokers), "group.id": group, "session.timeout.ms": 6000,
+            "heartbeat.interval.ms": 500}
+
+
+class Loop:
+    """A consumer without the inbox: at least once, and a failure ends it."""
+
+    def __init__(self, brokers, topics, group, workers):
+        self.brokers, self.topics, self.group, self.workers = brokers, topics, group, workers
+        self.stopped = threading.Event()
+        self.stop = self.stopped.set
+
+    def run(self):
+        consumer = Consumer({**config(self.brokers, self.group), "enable.auto.commit": False,
+                             "auto.offset.reset": "earliest"})
+        consumer.subscribe(self.topics)
+        with ThreadPoolExecutor(self.workers) as threads:
+            while not self.stopped.is_set():
+                partitions = defaultdict(list)
+                for message in consumer.consume(500, 0.1):
+                    partitions[message.partition()].append(message)
+                list(threads.map(self.handle, partitions.values()))
+                if partitions:
+                    consumer.commit(asynchronous=True)
+        consumer.close()
+
+    def handle(self, messages):
+        with pool.connection() as conn:
+            for m in messages:
+                payload, headers = json.loads(m.value()), dict(m.headers())
+                with conn.transaction():
+                    insert(conn, headers["id"].decode(), m.key().decode(), payload["n"], 1, len(json.dumps(payload)))
 
 
 def op_stop(**_):

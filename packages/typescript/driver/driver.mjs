@@ -36,10 +36,12 @@ const failures = {
   death: () => process.kill(process.pid, 'SIGKILL'),
 }
 
+const insert = (tx, ...values) =>
+  tx.query('INSERT INTO effect (id, key, n, attempt, length) VALUES ($1, $2, $3, $4, $5)', values)
+
 async function effect(event, tx) {
   const { n = null, fails, until = Infinity } = event.payload ?? {}
-  await tx.query('INSERT INTO effect (id, key, n, attempt, length) VALUES ($1, $2, $3, $4, $5)',
-    [event.id, event.key, n, event.attempt, JSON.stringify(event.payload)?.length ?? null])
+  await insert(tx, event.id, event.key, n, event.attempt, JSON.stringify(event.payload)?.length ?? null)
   if (!fails || event.attempt > until || event.replay) return
   if ((await tx.query('SELECT FROM fixed')).rowCount === 0) await failures[fails](event, tx)
 }
@@ -130,9 +132,15 @@ const commands = {
     return { outcomes: outcomes.join(' ') }
   },
   async run({ brokers, topics, group, workers }) {
-    const { Kafka, logLevel } = await import('kafkajs')
-    const kafka = new Kafka({ brokers, clientId: 'driver', logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50, maxRetryTime: 1_000, retries: 20 } })
-    running = await run(inbox, { kafka, topics, groupId: group, workers, consumer: { sessionTimeout: 6_000, heartbeatInterval: 500, rebalanceTimeout: 6_000, maxWaitTimeInMs: 200 } })
+    running = await run(inbox, { kafka: await client(brokers), topics, groupId: group, workers, consumer: timing })
+    return {}
+  },
+  async loop({ brokers, topics, group, workers }) {
+    const consumer = (await client(brokers)).consumer({ ...timing, groupId: group })
+    await consumer.connect()
+    await consumer.subscribe({ topics, fromBeginning: true })
+    await consumer.run({ partitionsConsumedConcurrently: workers, eachMessage: ({ message }) => bare(message) })
+    running = { stop: () => consumer.disconnect() }
     return {}
   },
   async stop() {
@@ -140,6 +148,29 @@ const commands = {
     await pool.end()
     return {}
   },
+}
+
+const timing = { sessionTimeout: 6_000, heartbeatInterval: 500, rebalanceTimeout: 6_000, maxWaitTimeInMs: 200 }
+
+async function client(brokers) {
+  const { Kafka, logLevel } = await import('kafkajs')
+  return new Kafka({ brokers, clientId: 'driver', logLevel: logLevel.NOTHING, retry: { initialRetryTime: 50, maxRetryTime: 1_000, retries: 20 } })
+}
+
+/** Has the effect of a message without the inbox: at least once, and a failure stops its partition. */
+async function bare({ key, value, headers }) {
+  const payload = JSON.parse(value)
+  const tx = await pool.connect()
+  try {
+    await tx.query('BEGIN')
+    await insert(tx, headers.id.toString(), key?.toString(), payload.n, 1, JSON.stringify(payload).length)
+    await tx.query('COMMIT')
+  } catch (error) {
+    await tx.query('ROLLBACK')
+    throw error
+  } finally {
+    tx.release()
+  }
 }
 
 const waiting = async () => (await pool.query('SELECT FROM inbox_parked LIMIT 1')).rowCount > 0
