@@ -86,27 +86,32 @@ class Ledger:
 
     def claim(self, conn: Connection[Any], r: Read, since: Since | None) -> tuple[str, int]:
         """Claim an event in the connection's transaction. SetBack: it is not the database that was read before."""
-        self._same(conn, r, since)
+        same, parameters = self._same(r, since)
         m = r.message
-        [(state, pid)] = self._on(conn, "claim an event", "SELECT {s}inbox_claim(%s, %s, %s, %s, %s, %s), pg_backend_pid()",
-                                  (self.name, r.id, m.topic, m.partition, m.key, r.source))
+        [(*_, state, pid)] = self._on(conn, "claim an event", f"""SELECT {same}, {{s}}inbox_claim(%s, %s, %s, %s, %s, %s),
+            pg_backend_pid()""", (*parameters, self.name, r.id, m.topic, m.partition, m.key, r.source))
         return state, pid
 
-    def _same(self, conn: Connection[Any], r: Read, since: Since | None) -> None:
+    def _same(self, r: Read, since: Since | None) -> tuple[str, tuple[Any, ...]]:
+        """Return an expression that raises SetBack if it is not the database that was read before."""
         known, last = self._known, self._last
         if since is None or known is None:
-            return
+            return "NULL", ()
         if since.epoch != self.epoch:  # it grows before known changes
             raise SetBack("the offsets were read again")
         ids = [] if last is None else [last[0]]
-        self._on(conn, "look at the database", """SELECT {s}inbox_same(%s::smallint, %s, %s, %s,
+        return """{s}inbox_same(%s::smallint, %s, %s, %s,
             ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN 0
                 ELSE coalesce((SELECT s.source FROM {s}inbox_source s WHERE s.name = %s), -1) END
                 FROM unnest(%s::text[]) u)::smallint[],
             ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN lower(u) ELSE u END FROM unnest(%s::text[]) u),
-            %s::boolean[], ARRAY[%s], ARRAY[%s::integer], ARRAY[%s::bigint])""",
-                 (known[0], self.name, known[1], known[2], "" if last is None else last[1], ids, ids,
-                  [] if last is None else [last[2]], r.message.topic, r.message.partition, since.wrote))
+            %s::boolean[], ARRAY[%s], ARRAY[%s::integer], ARRAY[%s::bigint])""", (
+            known[0], self.name, known[1], known[2], "" if last is None else last[1], ids, ids,
+            [] if last is None else [last[2]], r.message.topic, r.message.partition, since.wrote)
+
+    def _look(self, conn: Connection[Any], r: Read, since: Since | None) -> None:
+        same, parameters = self._same(r, since)
+        self._on(conn, "look at the database", "SELECT " + same, parameters)
 
     def committed(self, r: Read, any_state: bool) -> None:
         """Note what this process has committed. any_state: others may change the event's state."""
@@ -149,7 +154,7 @@ class Ledger:
     def park_failed(self, r: Read, attempts: int, error: str, delay: float, since: Since | None) -> bool:
         """Park an event whose effect was rolled back. False: someone else has decided it."""
         with self.connect() as conn, answering("park an event"), conn.transaction():
-            self._same(conn, r, since)
+            self._look(conn, r, since)
             return self.park(conn, r, attempts, error, delay)
 
     def failed(self, conn: Connection[Any], r: Read, error: str, delay: float | None) -> bool:
@@ -173,7 +178,7 @@ class Ledger:
     def bury(self, r: Read, parked: bool, error: str, kind: str, since: Since | None = None) -> bool:
         """Make an event a dead letter, parked or not. False: someone else has decided it."""
         with self.connect() as conn, answering("store a dead letter"), conn.transaction():
-            self._same(conn, r, since)
+            self._look(conn, r, since)
             if not (parked or self.park(conn, r, 0, error, 0)) or not self.failed(conn, r, error, None):
                 return False
             self._on(conn, "store a dead letter", """UPDATE {s}inbox_dead d SET class = %s FROM {s}inbox_identity(%s, %s) i

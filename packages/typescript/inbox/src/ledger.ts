@@ -1,6 +1,6 @@
 import type { Pool, PoolClient } from 'pg'
 import { SetBack, Unavailable, describe } from './errors.js'
-import type { Message, Read } from './message.js'
+import { isUuid, type Message, type Read } from './message.js'
 
 /** What inbox_claim answers: new means the caller has the effect. */
 export type Claim = 'new' | 'behind' | 'done' | 'parked' | 'dead' | 'discarded'
@@ -57,19 +57,22 @@ export class Ledger {
     const key = r.message.key === null ? 'NULL' : `'\\x${r.message.key.toString('hex')}'::bytea`
     if (since && since.epoch !== this.epoch) throw new SetBack('the offsets were read again')
     const results = await this.answer('claim an event', client.query(`BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
-      ${since ? this.same(text, r, since) : 'SELECT'};
-      SELECT ${this.s}inbox_claim(${text(this.name)}, ${text(r.id)}, ${text(r.topic)}, ${Number(r.partition)}, ${key},
+      SELECT ${since ? this.same(text, r, since) : 'NULL'},
+        ${this.s}inbox_claim(${text(this.name)}, ${text(r.id)}, ${text(r.topic)}, ${Number(r.partition)}, ${key},
         ${text(r.source)}) AS state, pg_backend_pid() AS pid`)) as unknown as { rows: { state: Claim; pid: number }[] }[]
-    return results[2]!.rows[0]!
+    return results[1]!.rows[0]!
   }
 
+  /** An expression that fails in another database than the one that was read. Postgres plans it for each event. */
   private same(text: (value: string) => string, r: Read, { wrote }: Since): string {
     const { consumer, start, file } = this.known!
-    const last = this.last ? `ARRAY[CASE WHEN ${this.s}inbox_is_uuid(${text(this.last.id)}) THEN 0 ELSE coalesce((SELECT s.source
-        FROM ${this.s}inbox_source s WHERE s.name = ${text(this.last.source)}), -1) END]::smallint[],
-      ARRAY[CASE WHEN ${this.s}inbox_is_uuid(${text(this.last.id)}) THEN lower(${text(this.last.id)}) ELSE ${text(this.last.id)} END],
-      ARRAY[${this.last.anyState}]` : "'{}', '{}', '{}'"
-    return `SELECT ${this.s}inbox_same(${Number(consumer)}::smallint, ${text(this.name)}, ${text(start)}, ${text(file)}, ${last},
+    let last = "'{}', '{}', '{}'"
+    if (this.last) {
+      const { id, source, anyState } = this.last
+      const number = isUuid(id) ? '0' : `coalesce((SELECT s.source FROM ${this.s}inbox_source s WHERE s.name = ${text(source)}), -1)`
+      last = `ARRAY[${number}]::smallint[], ARRAY[${text(isUuid(id) ? id.toLowerCase() : id)}], ARRAY[${anyState}]`
+    }
+    return `${this.s}inbox_same(${Number(consumer)}::smallint, ${text(this.name)}, ${text(start)}, ${text(file)}, ${last},
       ARRAY[${text(r.topic)}], ARRAY[${Number(r.partition)}], ARRAY[${wrote}::bigint])`
   }
 
@@ -157,7 +160,7 @@ export class Ledger {
     try {
       if (since && since.epoch !== this.epoch) throw new SetBack('the offsets were read again')
       const text = (value: string) => client.escapeLiteral(value)
-      await client.query(`BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; ${since ? this.same(text, r, since) : 'SELECT'}`)
+      await client.query(`BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT ${since ? this.same(text, r, since) : ''}`)
       const result = await work(client)
       await client.query('COMMIT')
       broken = false

@@ -44,6 +44,9 @@ export interface Read extends Omit<InboxEvent, 'payload' | 'attempt'> {
 const longestId = 2688 // bytes that an entry of the tables' keys holds
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i
 
+/** Reports what the function inbox_is_uuid does. */
+export const isUuid = (id: string) => uuid.test(id)
+
 /** The first of the headers that is there. */
 const first = (headers: Record<string, string>, ...names: string[]) =>
   names.map(name => headers[name]).find(value => value !== undefined) ?? ''
@@ -68,7 +71,7 @@ export function read(message: Message): Read {
     r.id = `${topic}/${partition}/${offset}`
     r.source = `topic ${topic}`.slice(0, longestId)
   }
-  if (uuid.test(r.id)) r.source = ''
+  if (isUuid(r.id)) r.source = ''
   return r
 }
 

@@ -2,6 +2,9 @@ package io.github.cdcrelay.inbox;
 
 import java.nio.charset.StandardCharsets;
 import java.sql.SQLException;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -101,35 +104,37 @@ final class Ledger {
     /** Claims an event in the session's transaction. SetBack: it is not the database that was read before. */
     String claim(Session session, Read r, Since since) {
         return answering("claim an event", () -> {
-            same(session, r, since);
             var m = r.message;
-            var row = rows(session, "SELECT {s}inbox_claim(?, ?, ?, ?, ?, ?), pg_backend_pid()", name, r.id, m.topic(),
-                    m.partition(), m.key(), r.source).get(0);
+            var row = look(session, r, since, "{s}inbox_claim(?, ?, ?, ?, ?, ?), pg_backend_pid()", name, r.id,
+                    m.topic(), m.partition(), m.key(), r.source);
             session.pid = (Integer) row[1];
             return (String) row[0];
         });
     }
 
-    private void same(Session session, Read r, Since since) throws SQLException {
+    /** Returns expressions, in one statement with a look at the database. SetBack: it is another one than before. */
+    private Object[] look(Session session, Read r, Since since, String expressions, Object... parameters)
+            throws SQLException {
         var k = known;
         var l = last;
         if (since == null || k == null) {
-            return;
+            return rows(session, "SELECT " + expressions, parameters).get(0);
         }
         if (since.epoch != epoch) { // it grows before known changes
             throw new SetBack("the offsets were read again");
         }
         var ids = l == null ? new String[0] : new String[] {l.id};
-        rows(session, """
-                SELECT {s}inbox_same(?::smallint, ?, ?::timestamptz, ?,
+        var all = new ArrayList<>(Arrays.asList(parameters));
+        Collections.<Object>addAll(all, k.consumer, name, k.started, k.file, l == null ? "" : l.source, ids, ids,
+                l == null ? new Boolean[0] : new Boolean[] {l.anyState}, r.message.topic(), r.message.partition(),
+                since.wrote);
+        return rows(session, "SELECT " + expressions + """
+                , {s}inbox_same(?::smallint, ?, ?::timestamptz, ?,
                     ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN 0
                         ELSE coalesce((SELECT s.source FROM {s}inbox_source s WHERE s.name = ?), -1) END
                         FROM unnest(?::text[]) u)::smallint[],
                     ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN lower(u) ELSE u END FROM unnest(?::text[]) u),
-                    ?::boolean[], ARRAY[?::text], ARRAY[?::integer], ARRAY[?::bigint])""",
-                k.consumer, name, k.started, k.file, l == null ? "" : l.source, ids, ids,
-                l == null ? new Boolean[0] : new Boolean[] {l.anyState}, r.message.topic(), r.message.partition(),
-                since.wrote);
+                    ?::boolean[], ARRAY[?::text], ARRAY[?::integer], ARRAY[?::bigint])""", all.toArray()).get(0);
     }
 
     /** Notes what this process has committed. */
@@ -196,7 +201,7 @@ final class Ledger {
     /** Parks an event whose effect was rolled back. false: someone else has decided it. */
     boolean parkFailed(Read r, int attempts, String error, double delay, Since since) {
         return transaction("park an event", session -> {
-            same(session, r, since);
+            look(session, r, since, "true");
             return park(session, r, attempts, error, delay);
         });
     }
@@ -223,7 +228,7 @@ final class Ledger {
     /** Makes an event a dead letter, parked or not. false: someone else has decided it. */
     boolean bury(Read r, boolean parked, String error, String kind, Since since) {
         return transaction("store a dead letter", session -> {
-            same(session, r, since);
+            look(session, r, since, "true");
             if (!parked && !park(session, r, 0, error, 0.0) || !failed(session, r, error, null)) {
                 return false;
             }
