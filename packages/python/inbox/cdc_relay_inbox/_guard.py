@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 # Quotes, dollar quotes and comments are blanked out, so that words in them don't count.
@@ -35,24 +36,34 @@ class Watch:
                 raise self.refused
             self.changed = self.changed or bool(_SETS.match(one) or _SETS_INSIDE.search(one))
 
-    def cursor(self, base: type) -> type:
-        """Return a class of cursors that looks at statements."""
-        watch = self
+    def cursor(self, base: type) -> Callable[..., Any]:
+        """Return a factory of cursors that look at statements."""
+        def make(*args: Any, **kwargs: Any) -> Any:
+            cursor = _watched(base)(*args, **kwargs)
+            cursor._watch = self
+            return cursor
 
-        class Watched(base):  # type: ignore[misc]
-            def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
-                watch.see(_text(query, self))
-                return super().execute(query, *args, **kwargs)
+        return make
 
-            def executemany(self, query: Any, *args: Any, **kwargs: Any) -> Any:
-                watch.see(_text(query, self))
-                return super().executemany(query, *args, **kwargs)
 
-            def stream(self, query: Any, *args: Any, **kwargs: Any) -> Any:
-                watch.see(_text(query, self))
-                return super().stream(query, *args, **kwargs)
+@cache
+def _watched(base: type) -> type:
+    class Watched(base):  # type: ignore[misc]
+        _watch: Watch
 
-        return Watched
+        def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            self._watch.see(_text(query, self))
+            return super().execute(query, *args, **kwargs)
+
+        def executemany(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            self._watch.see(_text(query, self))
+            return super().executemany(query, *args, **kwargs)
+
+        def stream(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            self._watch.see(_text(query, self))
+            return super().stream(query, *args, **kwargs)
+
+    return Watched
 
 
 def _text(query: Any, cursor: Any) -> str:

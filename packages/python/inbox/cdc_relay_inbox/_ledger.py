@@ -14,7 +14,7 @@ from psycopg import Connection
 from psycopg.rows import tuple_row
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from ._message import Message, Read, SetBack, Unavailable, read
+from ._message import Message, Read, SetBack, Unavailable, is_uuid, read
 
 
 @dataclass
@@ -88,8 +88,9 @@ class Ledger:
         """Claim an event in the connection's transaction. SetBack: it is not the database that was read before."""
         same, parameters = self._same(r, since)
         m = r.message
-        [(*_, state, pid)] = self._on(conn, "claim an event", f"""SELECT {same}, {{s}}inbox_claim(%s, %s, %s, %s, %s, %s),
-            pg_backend_pid()""", (*parameters, self.name, r.id, m.topic, m.partition, m.key, r.source))
+        [(_, state, pid)] = self._on(
+            conn, "claim an event", f"SELECT {same}, {{s}}inbox_claim(%s, %s, %s, %s, %s, %s), pg_backend_pid()",
+            (*parameters, self.name, r.id, m.topic, m.partition, m.key, r.source))
         return state, pid
 
     def _same(self, r: Read, since: Since | None) -> tuple[str, tuple[Any, ...]]:
@@ -99,15 +100,16 @@ class Ledger:
             return "NULL", ()
         if since.epoch != self.epoch:  # it grows before known changes
             raise SetBack("the offsets were read again")
-        ids = [] if last is None else [last[0]]
-        return """{s}inbox_same(%s::smallint, %s, %s, %s,
-            ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN 0
-                ELSE coalesce((SELECT s.source FROM {s}inbox_source s WHERE s.name = %s), -1) END
-                FROM unnest(%s::text[]) u)::smallint[],
-            ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN lower(u) ELSE u END FROM unnest(%s::text[]) u),
-            %s::boolean[], ARRAY[%s], ARRAY[%s::integer], ARRAY[%s::bigint])""", (
-            known[0], self.name, known[1], known[2], "" if last is None else last[1], ids, ids,
-            [] if last is None else [last[2]], r.message.topic, r.message.partition, since.wrote)
+        if last is None:
+            ids, of_last = "'{}', '{}', '{}'", ()
+        elif is_uuid(last[0]):
+            ids, of_last = "'{0}', ARRAY[%s], ARRAY[%s]", (last[0].lower(), last[2])
+        else:
+            ids = """ARRAY[coalesce((SELECT s.source FROM {s}inbox_source s WHERE s.name = %s), -1)]::smallint[],
+                ARRAY[%s], ARRAY[%s]"""
+            of_last = (last[1], last[0], last[2])
+        return f"""{{s}}inbox_same(%s::smallint, %s, %s, %s, {ids}, ARRAY[%s], ARRAY[%s::integer], ARRAY[%s::bigint])""", (
+            known[0], self.name, known[1], known[2], *of_last, r.message.topic, r.message.partition, since.wrote)
 
     def _look(self, conn: Connection[Any], r: Read, since: Since | None) -> None:
         same, parameters = self._same(r, since)

@@ -88,6 +88,11 @@ _LONGEST_ID = 2688  # bytes that an entry of the tables' keys holds
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
 
+def is_uuid(id: str) -> bool:
+    """Report what the function inbox_is_uuid does."""
+    return _UUID.fullmatch(id) is not None
+
+
 def _first(headers: Mapping[str, str], *names: str) -> str:
     return next((headers[name] for name in names if name in headers), "")
 
@@ -111,7 +116,7 @@ def read(message: Message) -> Read:
     if not r.id or unfit:  # its place is what tells it from others
         r.id = f"{message.topic}/{message.partition}/{message.offset}"
         r.source = f"topic {message.topic}"[:_LONGEST_ID]
-    if _UUID.fullmatch(r.id):
+    if is_uuid(r.id):
         r.source = ""
     return r
 
