@@ -18,8 +18,8 @@ const (
 	effectsSoFar = "SELECT count(*) FROM effect"
 )
 
-// Each package beside a loop of the same Kafka client that has the same effect, in turns, in processes of their own: see
-// command loop of the contract. The time is from the first effect to the last.
+// Each package beside a loop of the same Kafka client that has the same effect, in turns, in processes of their own.
+// The contract describes command loop. The time is from the first effect to the last.
 func TestPackagesAreNearlyAsFastAsABareLoop(t *testing.T) {
 	harness.Full(t)
 	events := harness.Count(t, "events at a package's rate")
