@@ -9,18 +9,44 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
+// entry is one of PutEvents.
+type entry struct {
+	Detail, TraceHeader string
+	Time                float64 // seconds
+}
+
+// answering starts a server that has every bus and answers PutEvents with what put returns for each entry.
+func answering(t *testing.T, put func([]entry) []map[string]string) (url string) {
+	t.Helper()
+	harness.AWSLogin(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
+		if !strings.HasSuffix(q.Header.Get("X-Amz-Target"), ".PutEvents") {
+			_, _ = io.WriteString(w, `{"Name": "shop"}`)
+			return
+		}
+		var input struct{ Entries []entry }
+		if err := json.NewDecoder(q.Body).Decode(&input); err != nil {
+			t.Error(err)
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"Entries": put(input.Entries)})
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
 // Breaks it catches: an entry's outcome taken for its neighbour's, so that an event is lost or there twice; an entry
 // that may be there and is not counted when it is sent again.
 func TestEntriesThatFailAloneAreSentAgainAlone(t *testing.T) {
-	harness.AWSLogin(t)
 	const n = 300
 	var mu sync.Mutex
 	requests, unknown, taken := 0, 0, map[string]int{}
-	put := func(events []struct{ Detail string }) (entries []map[string]string) {
+	put := func(events []entry) (entries []map[string]string) {
 		mu.Lock()
 		defer mu.Unlock()
 		requests++
@@ -45,20 +71,7 @@ func TestEntriesThatFailAloneAreSentAgainAlone(t *testing.T) {
 		}
 		return entries
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-		if !strings.HasSuffix(q.Header.Get("X-Amz-Target"), ".PutEvents") {
-			_, _ = io.WriteString(w, `{"Name": "shop"}`)
-			return
-		}
-		var input struct{ Entries []struct{ Detail string } }
-		if err := json.NewDecoder(q.Body).Decode(&input); err != nil {
-			t.Error(err)
-		}
-		_ = json.NewEncoder(w).Encode(map[string]any{"Entries": put(input.Entries)})
-	}))
-	t.Cleanup(server.Close)
-	d := newDriver(t, server.URL)
+	d := newDriver(t, answering(t, put))
 	sinktest.NewFlow(t, d).Send(events("shop", n))
 	mu.Lock()
 	defer mu.Unlock()
@@ -70,5 +83,28 @@ func TestEntriesThatFailAloneAreSentAgainAlone(t *testing.T) {
 	// One that is throttled when it is sent again counts twice.
 	if got := int(d.PossibleDuplicates()); len(taken) != n || got < unknown {
 		t.Errorf("got %d events, %d possible duplicates; want %d, at least %d", len(taken), got, n, unknown)
+	}
+}
+
+// Breaks it catches: a trace that X-Ray does not join, one that is made of what is no trace, and a time that is not the
+// row's.
+func TestEventsHaveTheirTimeAndTrace(t *testing.T) {
+	got := make(chan entry, 1)
+	d := newDriver(t, answering(t, func(events []entry) []map[string]string {
+		got <- events[0]
+		return []map[string]string{{"EventId": "e"}}
+	}))
+	const ids = "4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7"
+	const root = "Root=1-4bf92f35-77b34da6a3ce929d0e0e4736;Parent=00f067aa0ba902b7;Sampled="
+	for parent, want := range map[string]string{
+		"00-" + ids + "-01": root + "1", "00-" + ids + "-02": root + "0", "00-" + ids[1:] + "-01": "", "": "",
+	} {
+		r := events("shop", 1)[0]
+		r.Timestamp = 1_700_000_000_000
+		r.Headers.Add("traceparent", []byte(parent))
+		sinktest.NewFlow(t, d).Send([]*sink.Record{r})
+		if e := <-got; e.TraceHeader != want || e.Time != 1_700_000_000 {
+			t.Errorf("traceparent %q: got the trace %q and the time %f, want %q", parent, e.TraceHeader, e.Time, want)
+		}
 	}
 }
