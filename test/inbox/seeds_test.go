@@ -253,7 +253,7 @@ func (w *world) judge(ctx context.Context) error {
 // brokenRules are changes of the package that each break a rule of docs/inbox.md.
 var brokenRules = []struct{ rule, file, old, new string }{
 	{"a start trusts Kafka's offset alone", "kafka.go", "return min(start.Next, committed)", "return committed"},
-	{"a claim returns no conflicts", "internal/ledger/ledger.go", "	return conflicts, nil\n}\n\nfunc columns",
+	{"a claim returns no conflicts", "internal/ledger/claims.go", "	return conflicts, nil\n}\n\nfunc columns",
 		"	return conflicts[:0], nil\n}\n\nfunc columns"},
 	{"a process goes on with another server", "internal/ledger/inbox_0009.sql",
 		"IF pg_postmaster_start_time() <> known THEN", "IF false THEN"},
