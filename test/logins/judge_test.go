@@ -28,7 +28,7 @@ const events = 60
 
 func (p *place) delivers(t *testing.T) {
 	cfg := p.with(t)
-	if err := examine(t, cfg); err != nil {
+	if err := examine(t, cfg, patience); err != nil {
 		t.Errorf("check: got %v", err)
 	}
 	p.flow(t, cfg).Send(sinktest.Events(p.topic, 0, events))
@@ -81,7 +81,7 @@ func (p *place) refusals(t *testing.T) {
 		p.reread()
 	})
 	t.Run("WithoutTLS", func(t *testing.T) {
-		err := examine(t, p.with(t, p.urlKey, p.url(cfg, p.plain, "127.0.0.1"), ca, "", cert, "", key, ""))
+		err := examine(t, p.with(t, p.urlKey, p.url(cfg, p.plain, "127.0.0.1"), ca, "", cert, "", key, ""), brief)
 		if err == nil {
 			t.Error("the port takes connections without TLS")
 		}
@@ -93,7 +93,7 @@ func (p *place) refusals(t *testing.T) {
 // and shows no password.
 func wantRefused(t *testing.T, cfg config.Config, words ...string) {
 	t.Helper()
-	err := examine(t, cfg)
+	err := examine(t, cfg, patience)
 	if err == nil {
 		t.Fatal("the broker let us in")
 	}
@@ -163,7 +163,7 @@ func (p *place) wantLacking(t *testing.T, words ...string) {
 	cfg := p.with(t, p.lacking...)
 	p.fresh++
 	said := ""
-	if err := examine(t, cfg); err != nil {
+	if err := examine(t, cfg, patience); err != nil {
 		said += err.Error() + "\n"
 	}
 	if _, err := p.stored(t, cfg); err != nil {

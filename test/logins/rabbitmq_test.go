@@ -75,7 +75,7 @@ func TestSecuredRabbitMQ(t *testing.T) {
 		server.Ctl(t, commands[1]...)
 		cfg := exchanges.with(t, exchanges.urlKey,
 			exchanges.url(exchanges.with(t), exchanges.tls, "127.0.0.1")+"?auth_mechanism=external", exchanges.passwordKey, "")
-		if err := examine(t, cfg); err != nil {
+		if err := examine(t, cfg, patience); err != nil {
 			t.Fatal(err)
 		}
 		exchanges.flow(t, cfg).Send(sinktest.Events(exchanges.topic, 5*events, events))
