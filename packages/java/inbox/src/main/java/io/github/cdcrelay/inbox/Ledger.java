@@ -105,36 +105,38 @@ final class Ledger {
     String claim(Session session, Read r, Since since) {
         return answering("claim an event", () -> {
             var m = r.message;
-            var row = look(session, r, since, "{s}inbox_claim(?, ?, ?, ?, ?, ?), pg_backend_pid()", name, r.id,
+            var row = look(session, r, since, ", {s}inbox_claim(?, ?, ?, ?, ?, ?), pg_backend_pid()", name, r.id,
                     m.topic(), m.partition(), m.key(), r.source);
-            session.pid = (Integer) row[1];
-            return (String) row[0];
+            session.pid = (Integer) row[2];
+            return (String) row[1];
         });
     }
 
-    /** Returns expressions, in one statement with a look at the database. SetBack: it is another one than before. */
+    /** Looks at the database, and returns what else the statement has. SetBack: it is another one than before. */
     private Object[] look(Session session, Read r, Since since, String expressions, Object... parameters)
             throws SQLException {
         var k = known;
         var l = last;
         if (since == null || k == null) {
-            return rows(session, "SELECT " + expressions, parameters).get(0);
+            return rows(session, "SELECT NULL" + expressions, parameters).get(0);
         }
         if (since.epoch != epoch) { // it grows before known changes
             throw new SetBack("the offsets were read again");
         }
         var ids = l == null ? new String[0] : new String[] {l.id};
-        var all = new ArrayList<>(Arrays.asList(parameters));
+        var all = new ArrayList<Object>();
         Collections.<Object>addAll(all, k.consumer, name, k.started, k.file, l == null ? "" : l.source, ids, ids,
                 l == null ? new Boolean[0] : new Boolean[] {l.anyState}, r.message.topic(), r.message.partition(),
                 since.wrote);
-        return rows(session, "SELECT " + expressions + """
-                , {s}inbox_same(?::smallint, ?, ?::timestamptz, ?,
+        all.addAll(Arrays.asList(parameters)); // behind the look, which must not see what they enter
+        return rows(session, """
+                SELECT {s}inbox_same(?::smallint, ?, ?::timestamptz, ?,
                     ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN 0
                         ELSE coalesce((SELECT s.source FROM {s}inbox_source s WHERE s.name = ?), -1) END
                         FROM unnest(?::text[]) u)::smallint[],
                     ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN lower(u) ELSE u END FROM unnest(?::text[]) u),
-                    ?::boolean[], ARRAY[?::text], ARRAY[?::integer], ARRAY[?::bigint])""", all.toArray()).get(0);
+                    ?::boolean[], ARRAY[?::text], ARRAY[?::integer], ARRAY[?::bigint])"""
+                + expressions, all.toArray()).get(0);
     }
 
     /** Notes what this process has committed. */
@@ -201,7 +203,7 @@ final class Ledger {
     /** Parks an event whose effect was rolled back. false: someone else has decided it. */
     boolean parkFailed(Read r, int attempts, String error, double delay, Since since) {
         return transaction("park an event", session -> {
-            look(session, r, since, "true");
+            look(session, r, since, "");
             return park(session, r, attempts, error, delay);
         });
     }
@@ -228,7 +230,7 @@ final class Ledger {
     /** Makes an event a dead letter, parked or not. false: someone else has decided it. */
     boolean bury(Read r, boolean parked, String error, String kind, Since since) {
         return transaction("store a dead letter", session -> {
-            look(session, r, since, "true");
+            look(session, r, since, "");
             if (!parked && !park(session, r, 0, error, 0.0) || !failed(session, r, error, null)) {
                 return false;
             }
