@@ -112,8 +112,8 @@ func TestTableThatInheritsFromTheOutboxHalts(t *testing.T) {
 	mustStop(t, stop)
 }
 
-// Another table takes the outbox's name, and the reconciler looks before the look for drift does. Break it catches: rows
-// of that table published as missed by the stream, and once more when someone moves them back.
+// Another table takes the outbox's name, and the reconciler looks before the look for drift does. Break it catches:
+// rows of that table published as missed by the stream, and once more when someone moves them back.
 func TestReconcilerPublishesNothingOfAnotherTable(t *testing.T) {
 	t.Parallel()
 	b := newAuditBed(t)

@@ -242,8 +242,8 @@ type lateRows struct {
 	taken chan struct{} // closed when they are in flight
 }
 
-// Sound looks whether the outbox is still the table that the session began with. The look for drift may be a while away,
-// and what is published of another table in the meantime is published again when its rows are moved back.
+// Sound looks whether the outbox is still the table that the session began with. The look for drift may be a while
+// away, and what is published of another table in the meantime is published again when its rows are moved back.
 func (x reconcileStream) Sound(ctx context.Context) error {
 	_, err := x.s.r.setup().Drift(ctx, x.s.state)
 	stop := halt.Of(err)

@@ -90,8 +90,8 @@ func TestHeaderFitsWhateverItSays(t *testing.T) {
 	b.wait("it is logged in", `document.querySelector("#session .name") !== null`)
 	for _, width := range []int64{1440, 900, 390, 320} {
 		b.screen(width, "light")
-		for _, state := range []string{"good active", "warn active, broker in trouble", "bad active, not ready", "warn paused",
-			"warn active, degraded", "bad taking over the slot of another relay"} {
+		for _, state := range []string{"good active", "warn active, broker in trouble", "bad active, not ready",
+			"warn paused", "warn active, degraded", "bad taking over the slot of another relay"} {
 			tone, text, _ := strings.Cut(state, " ")
 			// In one script: the next frame would put the relay's own state there again.
 			got := b.text(fmt.Sprintf(`((pill) => { pill.dataset.tone = %q; pill.textContent = %q;
