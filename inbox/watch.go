@@ -202,8 +202,8 @@ func (r refusedBatch) Query() (pgx.Rows, error)         { return nil, r.err }
 func (r refusedBatch) QueryRow() pgx.Row                { return refused{r.err} }
 func (r refusedBatch) Close() error                     { return r.err }
 
-// Conn hands over the connection itself. What the handler does with it is looked at when it has ended, which costs three
-// statements.
+// Conn hands over the connection itself. What the handler does with it is looked at when it has ended, which costs
+// three statements.
 func (t handlerTx) Conn() *pgx.Conn {
 	w := &t.r.watch
 	if !w.raw {
