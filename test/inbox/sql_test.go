@@ -29,8 +29,8 @@ func newInbox(t *testing.T) *harness.PG {
 	return pg
 }
 
-// A claim of any number of events, new and decided in any mix, enters the new ones and names the others, each once. Seen
-// to fail with a claim of many that returns when one of them is decided, and with one that leaves out what is new.
+// A claim of any number of events, new and decided in any mix, enters the new ones and names the others, each once.
+// Seen to fail with a claim of many that returns when one of them is decided, and with one that leaves out what is new.
 func TestClaimsEnterWhatIsNewAndNameTheRest(t *testing.T) {
 	t.Parallel()
 	pg := newInbox(t)
