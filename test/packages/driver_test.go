@@ -43,10 +43,15 @@ var languages = map[string]func(*testing.T) []string{
 // each runs a test in each language.
 func each(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
+	eachOn(t, harness.Postgres, test)
+}
+
+func eachOn(t *testing.T, server func(testing.TB) *harness.PG, test func(t *testing.T, w *world)) {
+	t.Helper()
 	for name, command := range languages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, newWorld(t, command(t)))
+			test(t, newWorld(t, server(t), command(t)))
 		})
 	}
 }
@@ -74,9 +79,8 @@ type world struct {
 	command []string
 }
 
-func newWorld(t *testing.T, command []string) *world {
+func newWorld(t *testing.T, pg *harness.PG, command []string) *world {
 	t.Helper()
-	pg := harness.Postgres(t)
 	relay := harness.NewRelay(t, harness.NewSettings(t, pg, []string{"127.0.0.1:1"}))
 	for _, args := range [][]string{{"init", "--emit"}, {"init", "--inbox", "public", "--postgres-url", pg.URL}} {
 		if code, out, errs := relay.Run(t, args...); code != 0 {

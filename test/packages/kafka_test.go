@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/cdc-relay/cdc-relay/test/embedded"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -139,7 +140,10 @@ func (f *flow) judge(t *testing.T) {
 // catches: a member that reads no more, as its partitions were paused when they were revoked, or that ends.
 func TestARebalanceBesideAHandlerStopsNoMember(t *testing.T) {
 	harness.Full(t)
-	each(t, func(t *testing.T, w *world) {
+	alone := func(t testing.TB) *harness.PG { // a slot is not created beside the transactions that stay open here
+		return harness.NewOwnPostgres(t, embedded.PostgresConfig{})
+	}
+	eachOn(t, alone, func(t *testing.T, w *world) {
 		f := newFlow(t, w)
 		running := []*driver{f.run(t)}
 		await := func(what, query, want string) {

@@ -28,7 +28,7 @@ func TestPackagesAreNearlyAsFastAsABareLoop(t *testing.T) {
 	}
 	for name, command := range languages {
 		t.Run(name, func(t *testing.T) { // one at a time, as they are measured
-			f := newFlow(t, newWorld(t, command(t)))
+			f := newFlow(t, newWorld(t, harness.Postgres(t), command(t)))
 			f.pg.Exec(t, "ALTER TABLE effect ADD at timestamptz DEFAULT clock_timestamp()")
 			for f.sent < events {
 				values := make([]object, min(sentAtOnce, events-f.sent))
