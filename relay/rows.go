@@ -245,6 +245,8 @@ type lateRows struct {
 // Sound looks whether the outbox is still the table that the session began with. The look for drift may be a while
 // away, and what is published of another table in the meantime is published again when its rows are moved back.
 func (x reconcileStream) Sound(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, driftPatience)
+	defer cancel()
 	_, err := x.s.r.setup().Drift(ctx, x.s.state)
 	stop := halt.Of(err)
 	switch {
@@ -253,7 +255,7 @@ func (x reconcileStream) Sound(ctx context.Context) error {
 	case stop.Code != halt.OtherTable:
 		return nil // the next look ends the session
 	}
-	x.s.term.lookForDrift(ctx, x.s)
+	x.s.term.endDrifted(ctx, x.s, stop)
 	return reconcile.ErrStreamOver
 }
 

@@ -315,8 +315,15 @@ func (t *term) lookForDrift(ctx context.Context, s *session) {
 		t.r.reconciler.Covers(table.OIDs)
 	}
 	owner.heed(err)
-	if stop := halt.Of(err); stop != nil && t.session.Load() == s {
-		t.noteLeftOut(bounded, stop)
+	if stop := halt.Of(err); stop != nil {
+		t.endDrifted(bounded, s, stop)
+	}
+}
+
+// endDrifted ends the session, if it is the present one, for what a look for drift has found.
+func (t *term) endDrifted(ctx context.Context, s *session, stop *halt.Error) {
+	if t.session.Load() == s {
+		t.noteLeftOut(ctx, stop)
 		s.fail(stop)
 	}
 }
