@@ -40,7 +40,7 @@ func (l *Ledger) Claim(ctx context.Context, tx *Tx, ids []ID) ([]Conflict, error
 	l.met(ids, conflicts)
 	for place, id := range ids {
 		if !slices.ContainsFunc(conflicts, func(c Conflict) bool { return c.Place == place }) {
-			tx.entered = &id
+			tx.entered = id
 			break
 		}
 	}
@@ -57,7 +57,7 @@ func columns(ids []ID) (sources []int16, events []string) {
 
 // Claimer is the number under which the transaction, or a part of it, entered what Claim did; "" if that was nothing.
 func (tx *Tx) Claimer(ctx context.Context) (xmin string, err error) {
-	if tx.entered == nil {
+	if tx.entered.Event == "" {
 		return "", nil
 	}
 	err = tx.QueryRow(ctx, `SELECT xmin::text FROM `+tx.l.schema+`inbox_event

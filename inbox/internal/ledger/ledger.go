@@ -98,7 +98,7 @@ type Tx struct {
 	pgx.Tx
 	l       *Ledger
 	seen    int64 // the number up to which facts were looked for
-	entered *ID   // one of those that Claim entered
+	entered ID    // one of those that Claim entered; without an event if there is none
 
 	mu   sync.Mutex
 	conn *pgxpool.Conn // nil: given back, or abandoned
