@@ -61,8 +61,8 @@ func (b *tab) atEachWidth(name string) {
 	b.screen(1440, "light")
 }
 
-// wantOneRow fails if the header takes a second row, as it may while there is no answer or something is wrong. That of
-// the list of relays has no role.
+// wantOneRow fails if the header of a healthy, connected relay takes a second row. The list of relays shows no role in
+// its header.
 func (b *tab) wantOneRow(what string) {
 	b.t.Helper()
 	if got := b.text(`document.getElementById("feed").dataset.state !== "live" ||

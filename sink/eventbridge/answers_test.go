@@ -86,8 +86,8 @@ func TestEntriesThatFailAloneAreSentAgainAlone(t *testing.T) {
 	}
 }
 
-// Breaks it catches: a trace that X-Ray does not join, one that is made of what is no trace, and a time that is not the
-// row's.
+// Breaks it catches: a trace that X-Ray does not join, a trace header for an invalid traceparent, and a time other than
+// the row's.
 func TestEventsHaveTheirTimeAndTrace(t *testing.T) {
 	got := make(chan entry, 1)
 	d := newDriver(t, answering(t, func(events []entry) []map[string]string {

@@ -9,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// panics submits records of which one is broken: reading its headers panics.
+// panics submits records, one with headers that panic when they are read.
 //
 // Catches: a driver, or an engine, in which the content of one event ends the process, at each start again; a record
 // that goes with the broken one.

@@ -1,4 +1,4 @@
--- By subscripts, since the planner counts the elements of an array that it unnests, and plans each call with few anew.
+-- Uses subscripts because the planner estimates unnest by the length of the array, and plans each call with a short one again.
 CREATE OR REPLACE FUNCTION {{.Schema}}.inbox_same(
     c smallint, known_name text, known timestamptz, known_file text, last_sources smallint[], last_ids text[],
     last_parked boolean[], last_topics text[], last_partitions integer[], last_offsets bigint[]) RETURNS void
