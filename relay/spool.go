@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/decoder"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
 	"github.com/cdc-relay/cdc-relay/internal/run/restart"
 	"github.com/cdc-relay/cdc-relay/internal/run/spool"
@@ -186,21 +187,32 @@ func (s *session) flows() bool {
 // spoolPatience is for how long an event waits for its outcome, or the stream for being read, before it is stored.
 func (t *term) spoolPatience() time.Duration { return time.Duration(t.r.c.Postgres.WALSenderTimeout) }
 
-// considerSpool ends the session when Postgres keeps more WAL than wal.budget because of this relay: an event that it
-// brought waits for its outcome, or it is not read. The position that counts is the confirmed one: a long transaction
-// holds back restart_lsn, whatever is confirmed.
+// considerSpool ends the session when Postgres is about to keep more WAL than wal.budget because of this relay: an event
+// that it brought waits for its outcome, or it is not read. The position that counts is the confirmed one: a long
+// transaction holds back restart_lsn, whatever is confirmed.
 func (t *term) considerSpool(s *session, slot store.SlotStatus) {
 	budget := uint64(t.r.c.WAL.Budget)
 	if budget == 0 || s != t.owner() || s.tableFirst.Load() || s.taking() || t.stopping.Load() {
 		return
 	}
 	confirmed := s.ledger.Confirmed()
-	if slot.WALEnd <= confirmed || uint64(slot.WALEnd-confirmed) <= budget || !s.stands(t.spoolPatience()) {
+	if slot.WALEnd <= confirmed || !s.stands(t.spoolPatience()) {
+		return
+	}
+	if uint64(slot.WALEnd-confirmed) <= spoolsAbove(budget, confirmed, slot.Restart) {
 		return
 	}
 	t.spools.Store(true)
-	s.fail(fmt.Errorf("%w: %d MiB of WAL since the confirmed position %v", restart.ErrSpools,
-		uint64(slot.WALEnd-confirmed)>>20, confirmed))
+	s.fail(fmt.Errorf("%w: %d MiB since the confirmed position %v, of %d MiB", restart.ErrSpools,
+		uint64(slot.WALEnd-confirmed)>>20, confirmed, budget>>20))
+}
+
+// spoolsAbove is how many bytes of WAL may be kept without being stored. The session that stores them confirms nothing
+// until the server has decoded again what lies between restart_lsn and the confirmed position, 15 to 30 s of WAL. In
+// that time half as much is written by others at most, if the server decodes twice as fast as they write.
+func spoolsAbove(budget uint64, confirmed, restart outbox.LSN) uint64 {
+	again := uint64(confirmed - min(restart, confirmed))
+	return budget - min(again, budget)/2
 }
 
 // stands reports whether for so long an event of the stream has waited for its outcome, or the stream for being read.

@@ -25,7 +25,7 @@ var (
 	// ErrNotStreaming reports that the reason, behind what no one has read, has not arrived.
 	ErrNotStreaming = errors.New("the server stopped streaming to this relay; the reason is not known yet")
 	// ErrSpools ends a session whose events cannot be sent; the next one stores them.
-	ErrSpools = errors.New("more WAL is kept than wal.budget while events cannot be sent")
+	ErrSpools = errors.New("events cannot be sent, and Postgres keeps WAL for them up to wal.budget")
 	// ErrSounded ends a session that has thrown away what it read.
 	ErrSounded = errors.New("read ahead after sessions that ended before their stream was read, " +
 		"and found nothing wrong; starting a new session")
