@@ -17,6 +17,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"broker stop seconds":                     {ci: 12, nightly: 60},
 	"wal.budget megabytes":                    {ci: 24, nightly: 1024},
 	"foreign WAL megabytes a second":          {ci: 6, nightly: 50},
+	"seconds of a spooled outage":             {ci: 0, nightly: 600}, // or longer, by the foreign WAL
 	"wal_sender_timeout of an outage seconds": {ci: 4, nightly: 10},
 	"postgres crashes in a spooled outage":    {ci: 0, nightly: 6},
 	"promotions with a spool":                 {ci: 0, nightly: 1},
