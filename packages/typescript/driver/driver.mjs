@@ -30,6 +30,7 @@ const failures = {
   'slow statement': (event, tx) => tx.query('SELECT pg_sleep(60)'),
   'ends its session': (event, tx) => tx.query('SELECT pg_terminate_backend(pg_backend_pid())'),
   setting: (event, tx) => tx.query("SET lock_timeout = '1ms'; SET search_path = nowhere, public"),
+  'setting of the transaction': (event, tx) => tx.query('SET LOCAL search_path = nowhere, public'),
   quoted: (event, tx) => tx.query(`DO $x$ BEGIN PERFORM 1; END $x$; SELECT 'a''; COMMIT; b', E'\\'; COMMIT; c' AS "; ROLLBACK;", $$; COMMIT$$
     -- ; COMMIT
     /* ; COMMIT */`),
@@ -109,17 +110,15 @@ const commands = {
     }
     return { count: ids.length, distinct: new Set(ids).size }
   },
-  async handle({ message: m }) {
-    const key = m.key === undefined || m.key === null ? null : Buffer.from(m.key)
-    const value = m.hex !== undefined ? Buffer.from(m.hex, 'hex') : m.size ? Buffer.from(JSON.stringify({ n: m.size, fill: 'x'.repeat(m.size) }))
-      : m.value === undefined ? null : Buffer.from(JSON.stringify(m.value))
-    const headers = { event_type: 'Effect', ...m.id !== undefined && { id: m.id }, ...m.headers }
-    for (const name in headers) if (headers[name] === null) delete headers[name]
+  async handle({ message }) {
     try {
-      return { outcome: await inbox.handle({ topic: m.topic, partition: m.partition, offset: BigInt(m.offset), key, value, headers }, m.careful) }
+      return { outcome: await inbox.handle(received(message), message.careful) }
     } catch (error) {
       return { error: `${error.name}: ${error.message}` }
     }
+  },
+  async handleAll({ messages }) {
+    return { outcomes: (await inbox.handleAll(messages.map(received))).join(' ') }
   },
   async retry({ until = 'quiet' }) {
     const outcomes = []
@@ -148,6 +147,16 @@ const commands = {
     await pool.end()
     return {}
   },
+}
+
+/** A message as a command describes it. */
+function received(m) {
+  const key = m.key === undefined || m.key === null ? null : Buffer.from(m.key)
+  const value = m.hex !== undefined ? Buffer.from(m.hex, 'hex') : m.size ? Buffer.from(JSON.stringify({ n: m.size, fill: 'x'.repeat(m.size) }))
+    : m.value === undefined ? null : Buffer.from(JSON.stringify(m.value))
+  const headers = { event_type: 'Effect', ...m.id !== undefined && { id: m.id }, ...m.headers }
+  for (const name in headers) if (headers[name] === null) delete headers[name]
+  return { topic: m.topic, partition: m.partition, offset: BigInt(m.offset), key, value, headers }
 }
 
 const timing = { sessionTimeout: 6_000, heartbeatInterval: 500, rebalanceTimeout: 6_000, maxWaitTimeInMs: 200 }

@@ -2,8 +2,9 @@ import type { Pool, PoolClient } from 'pg'
 import { Outage, Permanent, RetryAfter, SetBack, Unavailable, describe } from './errors.js'
 import { Ledger, type Since } from './ledger.js'
 import { decode, read, type InboxEvent, type Message, type Read } from './message.js'
+import { Pace } from './pace.js'
 import { Solitude } from './solitude.js'
-import { guard, type Tx } from './tx.js'
+import { guard, type Guard, type Tx } from './tx.js'
 
 /** How an event was decided. parked: it is tried again; duplicate: it was decided before. */
 export type Outcome = 'done' | 'ignored' | 'duplicate' | 'parked' | 'dead'
@@ -41,6 +42,8 @@ export interface Options {
   handlerTimeoutMs?: number
   /** What becomes of types without a handler. Default: ignore. */
   unknown?: 'ignore' | 'dead'
+  /** Events in one transaction at most; if it fails, each goes by itself. Default: 100, or what takes 20 ms. */
+  maxBatch?: number
   /** How long ids are kept: longer than the topics' retention. Default: 14 days. */
   keepMs?: number
   metrics?: Metrics
@@ -53,6 +56,7 @@ interface Failure { cause: unknown; lost: boolean }
 const mostLosses = 3 // sessions that an event may lose, with the server there, before that is its handler's fault
 const mostAlone = 2 // deaths of processes while it ran alone
 const rollbackWithinMs = 5_000
+const longestTogetherMs = 1_000 // of handlers in one transaction, before its events go by themselves
 
 /**
  * Decides events, each once: its effect, its place among the parked, or its dead letter commits together with its id.
@@ -61,6 +65,7 @@ const rollbackWithinMs = 5_000
 export class Inbox {
   readonly ledger: Ledger
   readonly options: Options
+  readonly pace: Pace
   private readonly handlers = new Map<string, Handler>()
   private readonly solitude = new Solitude()
   private readonly losses = new Map<string, number>()
@@ -72,14 +77,15 @@ export class Inbox {
     const problems = []
     if (!options.pool?.connect) problems.push('pool must be a pg.Pool')
     if (!options.name) problems.push('name must be the permanent name of this consumer')
-    const { keepMs, handlerTimeoutMs } = options
-    for (const [key, value] of Object.entries({ ...options.retry, keepMs, handlerTimeoutMs })) {
+    const { keepMs, handlerTimeoutMs, maxBatch } = options
+    for (const [key, value] of Object.entries({ ...options.retry, keepMs, handlerTimeoutMs, maxBatch })) {
       const negative = [value].flat().some(n => n !== undefined && !((n as number) >= 0))
       if (negative) problems.push(`${key} is ${value}, and must not be negative`)
     }
     if (options.pool?.options && options.pool.options.max < 3) problems.push('the pool needs max: 3 or more')
     if (problems.length > 0) throw new TypeError(`inbox: ${problems.join('; ')}`)
     this.options = options
+    this.pace = new Pace(options.maxBatch ?? 100)
     options.pool.on('error', error => this.log('warn', `inbox: an idle session ended: ${error.message}`))
     this.ledger = new Ledger(options.pool, options.name, options.schema ?? 'public')
   }
@@ -105,6 +111,30 @@ export class Inbox {
       const outcome = await this.guarded(r, careful, undefined, () => this.claimed(r, since))
       if (outcome) return this.count(outcome, r)
     }
+  }
+
+  /** Decides messages in their order, as handle does; several in one transaction where that goes well. */
+  async handleAll(messages: Message[]): Promise<Outcome[]> {
+    const outcomes: Outcome[] = []
+    while (outcomes.length < messages.length) {
+      const some = messages.slice(outcomes.length, outcomes.length + this.pace.next())
+      const decided = await this.together(some)
+      for (const [n, m] of some.entries()) outcomes.push(decided[n] ?? await this.handle(m))
+    }
+    return outcomes
+  }
+
+  /**
+   * Decides messages in one transaction, as far as that goes well. undefined: hand that one in by itself, in this order.
+   * With since, which is for messages of one partition, it throws SetBack if the database was restored.
+   */
+  async together(messages: Message[], since?: Since): Promise<(Outcome | undefined)[]> {
+    const reads = messages.map(read)
+    const fits = (r: Read) => !r.problem && (this.handlers.has(r.type) || this.options.unknown !== 'dead')
+    if (reads.length < 2 || !reads.every(fits)) return []
+    const outcomes = await this.solitude.run(false, () => this.claimedTogether(reads, since))
+    outcomes.forEach((outcome, n) => outcome && this.count(outcome, reads[n]!))
+    return outcomes
   }
 
   /** Tries a parked event whose time has come. undefined: none has. */
@@ -191,37 +221,80 @@ export class Inbox {
     return await this.effect(client, claim.pid, { r, attempt: 1, parked: false, since })
   }
 
+  /** Claims events, and has the effects of those that are new, all or none. */
+  private async claimedTogether(reads: Read[], since?: Since): Promise<(Outcome | undefined)[]> {
+    const outcomes: (Outcome | undefined)[] = []
+    const guards: Guard[] = []
+    const began = performance.now()
+    let client: PoolClient | undefined
+    let pid = 0
+    const changed = () => guards.some(tx => tx.changed())
+    try {
+      client = await this.ledger.connect()
+      const claim = await this.ledger.claimTogether(client, reads, since)
+      pid = claim.pid
+      for (const n of claim.places) {
+        if (guards.at(-1)?.altered()) throw new Error('a handler changes settings, and other events are in its transaction')
+        if (performance.now() - began > longestTogetherMs) throw new Error('the handlers take too long for one transaction')
+        guards.push(guard(client))
+        outcomes[n] = await this.call(reads[n]!, 1, guards.at(-1)!)
+        guards.at(-1)!.close()
+      }
+      await commit(client)
+      client.release(changed())
+      if (since && claim.places.length > 0) this.ledger.committed(reads[claim.places.at(-1)!]!, false)
+      this.pace.went(reads.length, performance.now() - began)
+      return outcomes
+    } catch (cause) {
+      guards.forEach(tx => tx.close())
+      if (client) await this.rollBack(client, pid, changed(), cause)
+      if (cause instanceof SetBack) throw cause
+      this.log('info', `inbox: ${reads.length} events go by themselves: ${describe(cause)}`)
+      this.pace.failed(reads.length)
+      return []
+    }
+  }
+
   /** Runs the handler in the client's transaction and ends it. It gives the client back. */
   private async effect(client: PoolClient, pid: number, run: Run): Promise<Outcome | undefined> {
     const { r } = run
-    const controller = new AbortController()
     const tx = guard(client)
+    try {
+      const outcome = await this.call(r, run.attempt, tx)
+      if (run.parked && !await this.ledger.done(client, r)) throw new Error('the event is not parked any more')
+      await commit(client)
+      tx.close()
+      client.release(tx.changed())
+      this.losses.delete(r.id)
+      if (run.since) this.ledger.committed(r, false)
+      return outcome
+    } catch (cause) {
+      tx.close()
+      return await this.settle(run, { cause, lost: await this.rollBack(client, pid, tx.changed(), cause) })
+    }
+  }
+
+  /** Runs the handler of an event, if there is one, within its time. */
+  private async call(r: Read, attempt: number, tx: Guard): Promise<'done' | 'ignored'> {
+    const controller = new AbortController()
     const began = performance.now()
     let timer: NodeJS.Timeout | undefined
     this.options.metrics?.inflight(1)
     try {
       const handler = this.handlerOf(r)
-      const event = decode(r, run.attempt)
-      if (handler) {
-        const limit = this.options.handlerTimeoutMs ?? 30_000
-        const late = new Promise<never>((_, reject) => {
-          timer = setTimeout(() => reject(new TimedOut(`the handler took more than ${limit} ms`)), limit)
-        })
-        await Promise.race([(async () => handler(event, tx.client, controller.signal))(), late])
-        tx.check()
-      }
-      if (run.parked && !await this.ledger.done(client, r)) throw new Error('the event is not parked any more')
-      const { command } = await client.query('COMMIT')
-      if (command !== 'COMMIT') throw new Error('a statement failed and the handler went on, so Postgres rolled back')
-      tx.close()
-      client.release(tx.changed())
-      this.losses.delete(r.id)
-      if (run.since) this.ledger.committed(r, false)
-      return handler ? 'done' : 'ignored'
+      const event = decode(r, attempt)
+      if (!handler) return 'ignored'
+      const limit = this.options.handlerTimeoutMs ?? 30_000
+      const late = new Promise<never>((_, reject) => {
+        timer = setTimeout(() => reject(new TimedOut(`the handler took more than ${limit} ms`)), limit)
+      })
+      await Promise.race([(async () => handler(event, tx.client, controller.signal))(), late])
+      tx.check()
+      return 'done'
     } catch (cause) {
       tx.close()
       controller.abort(cause)
-      return await this.settle(run, { cause, lost: await this.rollBack(client, pid, tx.changed(), cause) })
+      throw cause
     } finally {
       clearTimeout(timer)
       this.options.metrics?.inflight(-1)
@@ -317,6 +390,11 @@ export class Inbox {
     if (this.options.log) this.options.log(level, message, fields)
     else if (level !== 'info') console.error(message, JSON.stringify(fields))
   }
+}
+
+async function commit(client: PoolClient) {
+  const { command } = await client.query('COMMIT')
+  if (command !== 'COMMIT') throw new Error('a statement failed and the handler went on, so Postgres rolled back')
 }
 
 class TimedOut extends Error {}

@@ -3,6 +3,7 @@ import type { Admin, Consumer, ConsumerConfig, EachBatchPayload, IHeaders, Kafka
 import { randomUUID } from 'node:crypto'
 import { SetBack, describe } from './errors.js'
 import type { Inbox } from './inbox.js'
+import { inPortions, lanesOf } from './lanes.js'
 import { read, type Message } from './message.js'
 import { startRetries } from './retries.js'
 import { Slots } from './solitude.js'
@@ -168,17 +169,13 @@ class Reader implements Running {
     const beat = setInterval(() => { heartbeat().catch(error => { lost ??= error }) }, 500)
     try {
       do {
-        await Promise.all(Array.from(lanesOf(messages), async lane => {
-          for (const m of lane) {
-            await this.slots.run(() => this.untilAvailable(async () => {
-              if (lost) return
-              try {
-                await this.inbox.handle(m, m.offset < place.carefulBelow, place)
-              } catch (error) {
-                if (!(error instanceof SetBack)) throw error
-                lost = error
-              }
-            }))
+        const size = () => messages[0]!.offset < place.carefulBelow ? 1 : this.inbox.pace.next()
+        await inPortions(lanesOf(messages), this.workers, size, portion => this.slots.run(async () => {
+          try {
+            if (!lost) await this.portion(portion, place)
+          } catch (error) {
+            if (!(error instanceof SetBack)) throw error
+            lost = error
           }
         }))
         if (lost) throw lost
@@ -187,6 +184,13 @@ class Reader implements Running {
       return !this.stopping
     } finally {
       clearInterval(beat)
+    }
+  }
+
+  private async portion(messages: Message[], place: Place) {
+    const decided = await this.inbox.together(messages, place)
+    for (const [n, m] of messages.entries()) {
+      if (!decided[n]) await this.untilAvailable(() => this.inbox.handle(m, m.offset < place.carefulBelow, place))
     }
   }
 
@@ -240,18 +244,6 @@ class Reader implements Running {
     }
     return undefined
   }
-}
-
-/** Messages of one key go in order; those without a key have none. */
-function lanesOf(messages: Message[]): Iterable<Message[]> {
-  const lanes = new Map<string, Message[]>()
-  for (const m of messages) {
-    const name = m.key === null ? `o${m.offset}` : `k${m.key.toString('latin1')}`
-    const lane = lanes.get(name)
-    if (lane) lane.push(m)
-    else lanes.set(name, [m])
-  }
-  return lanes.values()
 }
 
 function message(topic: string, partition: number, m: KafkaMessage): Message {

@@ -63,6 +63,23 @@ export class Ledger {
     return results[1]!.rows[0]!
   }
 
+  /**
+   * Begins a transaction and claims events in it, in their order. places: the indexes of those that the caller has the
+   * effects of; the others are decided or behind. SetBack as claim; all are of one partition then.
+   */
+  async claimTogether(client: PoolClient, reads: Read[], since?: Since): Promise<{ places: number[]; pid: number }> {
+    if (since && since.epoch !== this.epoch) throw new SetBack('the offsets were read again')
+    const text = (value: string) => client.escapeLiteral(value)
+    const { rows } = await this.answer('claim events', (async () => {
+      await client.query('BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE')
+      return await client.query(`SELECT ${since ? this.same(text, reads[0]!, since) : 'NULL'}, ${this.s}inbox_claim_together(
+        $1, $2::text[], $3::text[], $4::integer[], $5::bytea[], $6::text[]) AS places, pg_backend_pid() AS pid`,
+      [this.name, reads.map(r => r.id), reads.map(r => r.topic), reads.map(r => r.partition),
+        reads.map(r => r.message.key), reads.map(r => r.source)])
+    })())
+    return { places: rows[0].places.map((place: number) => place - 1), pid: rows[0].pid }
+  }
+
   /** An expression that fails in another database than the one that was read. Postgres plans it for each event. */
   private same(text: (value: string) => string, r: Read, { wrote }: Since): string {
     const { consumer, start, file } = this.known!

@@ -11,6 +11,8 @@ export interface Guard {
   check(): void
   /** Reports whether the session's settings may have changed, so that it must not be used again. */
   changed(): boolean
+  /** Reports whether settings may have changed, be it for this transaction only, so that no other event may be in it. */
+  altered(): boolean
   /** Refuses all further statements: the handler may still run. */
   close(): void
 }
@@ -19,6 +21,7 @@ export interface Guard {
 export function guard(client: PoolClient): Guard {
   let refused: Error | undefined
   let changed = false
+  let altered = false
   let closed = false
   const query = (...args: unknown[]) => {
     if (closed) throw new Error('the transaction of this event has ended: await every statement in the handler')
@@ -30,6 +33,7 @@ export function guard(client: PoolClient): Guard {
       throw refused
     }
     changed ||= effect === 'setting'
+    altered ||= effect !== 'plain'
     return Reflect.apply(client.query, client, args)
   }
   const proxy = new Proxy(client, {
@@ -46,6 +50,7 @@ export function guard(client: PoolClient): Guard {
     client: proxy,
     check() { if (refused) throw refused },
     changed: () => changed,
+    altered: () => altered,
     close() { closed = true },
   }
 }
