@@ -69,6 +69,7 @@ FAILURES = {
     "slow statement": run("SELECT pg_sleep(60)"),
     "ends its session": run("SELECT pg_terminate_backend(pg_backend_pid())"),
     "setting": run("SET lock_timeout = '1ms'; SET search_path = nowhere, public"),
+    "setting of the transaction": run("SET LOCAL search_path = nowhere, public"),
     "quoted": run("""DO $x$ BEGIN PERFORM 1; END $x$;
                      SELECT 'a''; COMMIT; b', E'\\'; COMMIT; c' AS "; ROLLBACK;", $$; COMMIT$$
                      -- ; COMMIT
@@ -164,6 +165,8 @@ def op_open(options=None, dieAt=0, **_):
     names = {"attempts": "attempts", "initialMs": "initial", "maxMs": "longest"}
     retry = {"attempts": 3, "initialMs": 20, "maxMs": 100, **options.pop("retry", {})}
     retry = {names[name]: value / (1000 if name.endswith("Ms") else 1) for name, value in retry.items()}
+    if "maxBatch" in options:
+        options["max_batch"] = options.pop("maxBatch")
     if "handlerTimeoutMs" in options:
         options["handler_timeout"] = options.pop("handlerTimeoutMs") / 1000
     inbox = Inbox(pool, "billing", retry=Retry(**retry), **options)
@@ -188,7 +191,14 @@ def op_emit(steps, fails=None, **more):
 
 
 def op_handle(message, **_):
-    m = message
+    return {"outcome": inbox.handle(received(message), message.get("careful", False))}
+
+
+def op_handleAll(messages, **_):
+    return {"outcomes": " ".join(inbox.handle_all([received(m) for m in messages]))}
+
+
+def received(m):
     headers = {"event_type": "Effect", **({"id": m["id"]} if "id" in m else {}), **m.get("headers", {})}
     if "hex" in m:
         value = bytes.fromhex(m["hex"])
@@ -197,9 +207,8 @@ def op_handle(message, **_):
     else:
         value = json.dumps(m["value"]).encode() if m.get("value") is not None else None
     key = None if m.get("key") is None else m["key"].encode()
-    message = Message(m["topic"], m["partition"], m["offset"], key, value,
-                      {name: value for name, value in headers.items() if value is not None})
-    return {"outcome": inbox.handle(message, m.get("careful", False))}
+    return Message(m["topic"], m["partition"], m["offset"], key, value,
+                   {name: value for name, value in headers.items() if value is not None})
 
 
 def op_retry(until="quiet", **_):

@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 # Quotes, dollar quotes and comments are blanked out, so that words in them don't count.
@@ -16,7 +16,24 @@ _OPAQUE = re.compile(
 _ENDS = re.compile(r"(commit|end|abort|begin|start\s+transaction|prepare\s+transaction)\b")
 _ROLLS_BACK = re.compile(r"rollback\b(?!\s+((work|transaction)\s+)?to\b)")
 _SETS = re.compile(r"(set(?!\s+(constraints|transaction|local)\b)|reset|listen|load|discard)\b")
+_LONGEST_KEPT = 10_000  # characters of a statement whose effect is kept
 _SETS_INSIDE = re.compile(r"\bset_config\b|\bpg_advisory_lock|\bpg_try_advisory_lock")
+
+
+@lru_cache(maxsize=1_000)
+def _effect(sql: str) -> str:
+    """Return the worst that a text does: plain, local (to the transaction), setting (of the session) or end."""
+    plain = _OPAQUE.sub(lambda m: " " if m.group().startswith(("--", "/*")) else " x ", sql)
+    worst = "plain"
+    for one in plain.lower().split(";"):
+        one = one.strip()
+        if _ENDS.match(one) or _ROLLS_BACK.match(one):
+            return "end"
+        if _SETS.match(one) or _SETS_INSIDE.search(one):
+            worst = "setting"
+        elif worst == "plain" and one.startswith("set "):
+            worst = "local"
+    return worst
 
 
 class Watch:
@@ -25,16 +42,16 @@ class Watch:
     def __init__(self) -> None:
         self.refused: Exception | None = None
         self.changed = False  # settings of the session, so that it must not be used again
+        self.altered = False  # settings, be it of the transaction only, so that no other event may be in it
 
     def see(self, sql: str) -> None:
         """Refuse a text that ends the transaction."""
-        plain = _OPAQUE.sub(lambda m: " " if m.group().startswith(("--", "/*")) else " x ", sql)
-        for one in plain.lower().split(";"):
-            one = one.strip()
-            if _ENDS.match(one) or _ROLLS_BACK.match(one):
-                self.refused = RuntimeError(f"the handler ran {sql[:80]!r}: the inbox begins and ends the transaction")
-                raise self.refused
-            self.changed = self.changed or bool(_SETS.match(one) or _SETS_INSIDE.search(one))
+        effect = _effect(sql) if len(sql) < _LONGEST_KEPT else _effect.__wrapped__(sql)
+        if effect == "end":
+            self.refused = RuntimeError(f"the handler ran {sql[:80]!r}: the inbox begins and ends the transaction")
+            raise self.refused
+        self.changed = self.changed or effect == "setting"
+        self.altered = self.altered or effect != "plain"
 
     def cursor(self, base: type) -> Callable[..., Any]:
         """Return a factory of cursors that look at statements."""

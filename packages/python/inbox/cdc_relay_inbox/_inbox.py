@@ -18,7 +18,8 @@ from psycopg_pool import ConnectionPool
 
 from ._guard import Solitude, Watch
 from ._ledger import Ledger, Since
-from ._message import Event, Message, Outage, Permanent, Read, RetryAfter, Unavailable, decode, read
+from ._message import Event, Message, Outage, Permanent, Read, RetryAfter, SetBack, Unavailable, decode, read
+from ._pace import Pace
 
 Outcome = Literal["done", "ignored", "duplicate", "parked", "dead"]
 """How an event was decided. parked: it is tried again. duplicate: it was decided before."""
@@ -28,6 +29,7 @@ Handler = Callable[[Event, Connection[Any]], Any]
 _log = logging.getLogger("cdc_relay_inbox")
 _MOST_LOSSES = 3  # sessions that an event may lose, with the server there, before that is its handler's fault
 _UNTIL_TERMINATED = 5.0
+_LONGEST_TOGETHER = 1.0  # of handlers in one transaction, before its events go by themselves
 _MOST_ALONE = 2  # deaths of processes while it ran alone
 
 
@@ -82,6 +84,45 @@ class _TimedOut(Exception):
         self.thread = thread
 
 
+class _Thread:
+    """Runs handlers in a thread of their own, so that the time of each is bounded."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._context = contextvars.copy_context()
+        self._until: float | None = None  # of the handler that runs
+        self._thread = threading.current_thread()
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Run work, which calls handlers, and wait for it."""
+        failed: list[BaseException] = []
+
+        def guarded() -> None:
+            try:
+                work()
+            except BaseException as error:
+                failed.append(error)
+
+        self._thread = thread = threading.Thread(target=guarded, daemon=True, name="inbox handler")
+        thread.start()
+        while thread.is_alive():
+            until = self._until
+            thread.join(self._timeout if until is None else max(0.0, until - time.monotonic()))
+            if thread.is_alive() and until is not None and until == self._until and time.monotonic() >= until:
+                raise _TimedOut(f"the handler took more than {self._timeout} s", thread)
+        if failed:
+            raise failed[0]
+
+    def call(self, type: str, handler: Handler, event: Event, conn: Connection[Any]) -> None:
+        """Call a handler, in the thread."""
+        self._thread.name = f"inbox {type}"
+        self._until = time.monotonic() + self._timeout
+        try:
+            self._context.copy().run(handler, event, conn)
+        finally:
+            self._until = None
+
+
 class Inbox:
     """
     An inbox on a pool of psycopg. Create its tables with `cdc-relay init --inbox`.
@@ -91,14 +132,19 @@ class Inbox:
 
     def __init__(self, pool: ConnectionPool[Any], name: str, *, schema: str = "public", retry: Retry | None = None,
                  handler_timeout: float = 30, unknown: Literal["ignore", "dead"] = "ignore", keep: float = 14 * 86_400,
-                 metrics: Metrics | None = None) -> None:
+                 max_batch: int = 100, metrics: Metrics | None = None) -> None:
+        """
+        max_batch: events in one transaction at most, fewer where that takes 20 ms; if it fails, each goes by itself.
+
+        Times are in seconds.
+        """
         retry = retry or Retry()
         problems = []
         if not name:
             problems.append("name must be the permanent name of this consumer")
         if pool.max_size < 3:
             problems.append("the pool needs max_size 3 or more")
-        if min(retry.attempts, retry.initial, retry.longest, handler_timeout, keep, *(retry.schedule or [0])) < 0:
+        if min(retry.attempts, retry.initial, retry.longest, handler_timeout, keep, max_batch, *(retry.schedule or [0])) < 0:
             problems.append("durations and attempts must not be negative")
         if problems:
             raise ValueError("inbox: " + "; ".join(problems))
@@ -107,6 +153,7 @@ class Inbox:
         self._retry, self._timeout, self._unknown = retry, handler_timeout, unknown
         self._handlers: dict[str, Handler] = {}
         self._solitude = Solitude()
+        self.pace = Pace(max_batch)
         self._losses: dict[str, int] = {}
         self._noted: set[tuple[str, str]] = set()
         self.due_at = float("inf")
@@ -139,6 +186,76 @@ class Inbox:
             outcome = self._guarded(r, careful, None, lambda: self._settled(*self._claimed(r, since)))
             if outcome is not None:
                 return self._count(outcome, r)
+
+    def handle_all(self, messages: Sequence[Message]) -> list[Outcome]:
+        """Decide messages in their order, as handle does: several in one transaction where that goes well."""
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(messages):
+            some = messages[len(outcomes):len(outcomes) + self.pace.next()]
+            for m, outcome in zip(some, self.together(some), strict=True):
+                outcomes.append(outcome or self.handle(m))
+        return outcomes
+
+    def together(self, messages: Sequence[Message], since: Since | None = None) -> list[Outcome | None]:
+        """
+        Decide messages in one transaction, as far as that goes well.
+
+        None: hand that one in by itself, in this order. With since, which is for messages of one partition, it raises
+        SetBack if the database was restored.
+        """
+        reads = [read(m) for m in messages]
+        undecided: list[Outcome | None] = [None] * len(reads)
+        if len(reads) < 2 or any(r.problem or self._unknown == "dead" and r.type not in self._handlers for r in reads):
+            return undecided
+        began = time.monotonic()
+        try:
+            with self._solitude.run(False):
+                outcomes = self._claimed_together(reads, since)
+        except (SetBack, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            _log.info("%d events go by themselves: %s (%s)", len(reads), error, self.name)
+            self.pace.failed(len(reads))
+            return undecided
+        self.pace.went(len(reads), time.monotonic() - began)
+        return [outcome and self._count(outcome, r) for outcome, r in zip(outcomes, reads, strict=True)]
+
+    def _claimed_together(self, reads: list[Read], since: Since | None) -> list[Outcome | None]:
+        """Claim events, and have the effects of those that are new, all or none."""
+        outcomes: list[Outcome | None] = [None] * len(reads)
+        with self.ledger.connect() as conn:
+            transaction, cursors, pid = conn.transaction(), conn.cursor_factory, 0
+            watches: list[Watch] = []
+            try:
+                transaction.__enter__()
+                places, pid = self.ledger.claim_together(conn, reads, since)
+                thread = _Thread(self._timeout)
+
+                def effects() -> None:
+                    began = time.monotonic()
+                    for n in places:
+                        if watches and watches[-1].altered:
+                            raise RuntimeError("a handler changes settings, and other events are in its transaction")
+                        if time.monotonic() - began > _LONGEST_TOGETHER:
+                            raise RuntimeError("the handlers take too long for one transaction")
+                        watches.append(Watch())
+                        conn.cursor_factory = watches[-1].cursor(cursors)
+                        outcomes[n] = self._call(reads[n], 1, conn, thread)
+                        _check(conn, watches[-1])
+
+                thread.run(effects)
+                conn.cursor_factory = cursors
+                transaction.__exit__(None, None, None)
+            except BaseException as cause:
+                conn.cursor_factory = cursors
+                self._roll_back(conn, transaction, pid, cause)
+                raise
+            finally:
+                if any(watch.changed for watch in watches):
+                    conn.close()
+        if since and places:
+            self.ledger.committed(reads[places[-1]], False)
+        return outcomes
 
     def retry_due(self) -> Outcome | None:
         """Try a parked event whose time has come. None: none has."""
@@ -214,25 +331,21 @@ class Inbox:
 
     def _effect(self, conn: Connection[Any], transaction: Any, pid: int, run: _Run) -> Outcome | _Failure:
         """Run the handler in the connection's transaction, and end it."""
-        r, began, watch = run.r, time.monotonic(), Watch()
-        cursors = conn.cursor_factory
-        if self.metrics:
-            self.metrics.inflight(1)
+        r, watch, cursors = run.r, Watch(), conn.cursor_factory
         try:
-            handler = self._handler_of(r)
-            event = decode(r, run.attempt)
-            if handler:
-                conn.cursor_factory = watch.cursor(cursors)
-                self._call(handler, event, conn)
-                conn.cursor_factory = cursors
-                _check(conn, watch)
+            conn.cursor_factory = watch.cursor(cursors)
+            thread = _Thread(self._timeout)
+            outcome: list[Outcome] = []
+            thread.run(lambda: outcome.append(self._call(r, run.attempt, conn, thread)))
+            conn.cursor_factory = cursors
+            _check(conn, watch)
             if run.parked and not self.ledger.done(conn, r):
                 raise RuntimeError("the event is not parked any more")
             transaction.__exit__(None, None, None)
             self._losses.pop(r.id, None)
             if run.since:
                 self.ledger.committed(r, False)
-            return "done" if handler else "ignored"
+            return outcome[0]
         except BaseException as cause:
             conn.cursor_factory = cursors
             failure = _Failure(cause, self._roll_back(conn, transaction, pid, cause))
@@ -242,36 +355,33 @@ class Inbox:
         finally:
             if watch.changed:
                 conn.close()
+
+    def _call(self, r: Read, attempt: int, conn: Connection[Any], thread: _Thread) -> Outcome:
+        """Run the handler of an event, if there is one, in the thread."""
+        began = time.monotonic()
+        if self.metrics:
+            self.metrics.inflight(1)
+        try:
+            handler = self._handler_of(r)
+            event = decode(r, attempt)
+            if not handler:
+                return "ignored"
+            thread.call(event.type, handler, event, conn)
+            return "done"
+        finally:
             if self.metrics:
                 self.metrics.inflight(-1)
                 self.metrics.took(self._label(r.type), time.monotonic() - began)
 
-    def _call(self, handler: Handler, event: Event, conn: Connection[Any]) -> None:
-        """Run a handler in a thread of its own, so that its time is bounded."""
-        failed: list[BaseException] = []
-
-        def work() -> None:
-            try:
-                handler(event, conn)
-            except BaseException as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), daemon=True,
-                                  name=f"inbox {event.type}")
-        thread.start()
-        thread.join(self._timeout)
-        if thread.is_alive():
-            raise _TimedOut(f"the handler took more than {self._timeout} s", thread)
-        if failed:
-            raise failed[0]
-
     def _roll_back(self, conn: Connection[Any], transaction: Any, pid: int, cause: BaseException) -> bool:
         """End a failed transaction, and report whether its session was lost. The error's type says nothing about that."""
         if isinstance(cause, _TimedOut):
-            self.ledger.terminate(pid)
-            if conn.lock.locked():
-                cause.thread.join(_UNTIL_TERMINATED)  # its statement ends with the session
-            conn.close()
+            try:
+                self.ledger.terminate(pid)
+            finally:
+                if conn.lock.locked():
+                    cause.thread.join(_UNTIL_TERMINATED)  # its statement ends with the session
+                conn.close()
             return False
         try:
             transaction.__exit__(type(cause), cause, cause.__traceback__)

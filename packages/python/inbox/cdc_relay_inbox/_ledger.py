@@ -93,6 +93,22 @@ class Ledger:
             (*parameters, self.name, r.id, m.topic, m.partition, m.key, r.source))
         return state, pid
 
+    def claim_together(self, conn: Connection[Any], reads: list[Read], since: Since | None) -> tuple[list[int], int]:
+        """
+        Claim events in the connection's transaction, in their order.
+
+        Return the indexes of those that the caller has the effects of: the others are decided or behind. With since all
+        are of one partition; SetBack as claim.
+        """
+        same, parameters = self._same(reads[0], since)
+        ms = [r.message for r in reads]
+        [(_, places, pid)] = self._on(
+            conn, "claim events", f"SELECT {same}, {{s}}inbox_claim_together(%s, %s::text[], %s::text[], %s::integer[], "
+            "%s::bytea[], %s::text[]), pg_backend_pid()",
+            (*parameters, self.name, [r.id for r in reads], [m.topic for m in ms], [m.partition for m in ms],
+             [m.key for m in ms], [r.source for r in reads]))
+        return [place - 1 for place in places], pid
+
     def _same(self, r: Read, since: Since | None) -> tuple[str, tuple[Any, ...]]:
         """Return an expression that raises SetBack if it is not the database that was read before."""
         known, last = self._known, self._last

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from ._inbox import Inbox
 from ._ledger import Place, Since
 from ._message import Message, SetBack, Unavailable, read
+from ._pace import Lanes
 
 _log = logging.getLogger("cdc_relay_inbox")
 _WINDOW = 500  # messages in flight; of a partition, so many are suspects after a crash
@@ -118,7 +119,7 @@ class Runner:
 
     def _window(self, pool: ThreadPoolExecutor, messages: list[Any]) -> None:
         """Decide messages, each key's in order, and note how far their partitions are."""
-        lanes: dict[tuple[str, int, bytes | int], list[Message]] = {}
+        of: dict[tuple[str, int], list[Message]] = {}
         all_: list[Message] = []
         for m in messages:
             if m.error():
@@ -130,14 +131,15 @@ class Runner:
             message = _message(m)
             if (message.topic, message.partition) in self._parts:
                 all_.append(message)
-                lane = message.offset if message.key is None else message.key
-                lanes.setdefault((message.topic, message.partition, lane), []).append(message)
+                of.setdefault((message.topic, message.partition), []).append(message)
         if not all_:
             return
-        parts = {(m.topic, m.partition): self._parts[m.topic, m.partition] for m in all_}
+        parts = {place: self._parts[place] for place in of}
         try:
             while True:
-                futures = [pool.submit(self._lane, lane, parts[name[:2]]) for name, lane in lanes.items()]
+                lanes = {place: Lanes(some) for place, some in of.items()}
+                futures = [pool.submit(self._lanes, lanes[place], parts[place], of[place][0].offset)
+                           for place in of for _ in range(min(self._workers, len(lanes[place])))]
                 self._serve(futures)
                 for future in futures:
                     future.result()
@@ -150,12 +152,21 @@ class Runner:
         except _Stopping:
             pass
 
-    def _lane(self, lane: list[Message], part: _Part) -> None:
-        for m in lane:
+    def _lanes(self, lanes: Lanes, part: _Part, first: int) -> None:
+        """Decide what waits of a partition, beside other threads; first is where that begins."""
+        while not self._stop.is_set():
+            careful = first < part.careful_below
+            portion, rest = lanes.take(1 if careful else self._inbox.pace.next())
+            if not portion:
+                return
             since = Since(part.epoch, part.wrote)
-            self._until_available(lambda: self._inbox.handle(m, m.offset < part.careful_below, since))
-            if self._stop.is_set():
-                raise _Stopping
+            for m, outcome in zip(portion, self._inbox.together(portion, since), strict=True):
+                if outcome is None:
+                    self._until_available(lambda m=m: self._inbox.handle(m, m.offset < part.careful_below, since))
+                if self._stop.is_set():
+                    raise _Stopping
+            lanes.give_back(rest)
+        raise _Stopping
 
     def _serve(self, futures: list[Future[None]]) -> None:
         """Stay in the group while handlers run."""
