@@ -77,6 +77,7 @@ class Driver {
         FAILURES.put("slow statement", (event, tx) -> run(tx, "SELECT pg_sleep(60)"));
         FAILURES.put("ends its session", (event, tx) -> run(tx, "SELECT pg_terminate_backend(pg_backend_pid())"));
         FAILURES.put("setting", (event, tx) -> run(tx, "SET lock_timeout = '1ms'; SET search_path = nowhere, public"));
+        FAILURES.put("setting of the transaction", (event, tx) -> run(tx, "SET LOCAL search_path = nowhere, public"));
         FAILURES.put("quoted", (event, tx) -> run(tx, """
                 DO $x$ BEGIN PERFORM 1; END $x$;
                 SELECT 'a''; COMMIT; b', E'\\'; COMMIT; c' AS "; ROLLBACK;", $$; COMMIT$$
@@ -142,6 +143,7 @@ class Driver {
                 case "open" -> open(command);
                 case "emit" -> emit(command);
                 case "handle" -> handle(command.getAsJsonObject("message"));
+                case "handleAll" -> handleAll(command.getAsJsonArray("messages"));
                 case "retry" -> retry("idle".equals(text(command, "until")));
                 case "run" -> run(command);
                 case "loop" -> loop(command);
@@ -167,6 +169,7 @@ class Driver {
         var options = new Options().attempts(number(retry, "attempts", 3)).backOff(
                 Duration.ofMillis(number(retry, "initialMs", 20)), Duration.ofMillis(number(retry, "maxMs", 100)));
         options.handlerTimeout(Duration.ofMillis(number(asked, "handlerTimeoutMs", 30_000)));
+        options.maxBatch(number(asked, "maxBatch", 100));
         if ("dead".equals(text(asked, "unknown"))) {
             options.deadIfUnknown();
         }
@@ -207,6 +210,17 @@ class Driver {
     }
 
     static JsonObject handle(JsonObject m) {
+        boolean careful = m.has("careful") && m.get("careful").getAsBoolean();
+        var message = received(m);
+        return answer("outcome", word(careful ? inbox.handleSuspect(message) : inbox.handle(message)));
+    }
+
+    static JsonObject handleAll(JsonArray messages) {
+        var all = messages.asList().stream().map(m -> received(m.getAsJsonObject())).toList();
+        return answer("outcomes", String.join(" ", inbox.handleAll(all).stream().map(Driver::word).toList()));
+    }
+
+    static Message received(JsonObject m) {
         byte[] value = null;
         if (m.has("hex")) {
             value = HexFormat.of().parseHex(text(m, "hex"));
@@ -223,10 +237,8 @@ class Driver {
             m.getAsJsonObject("headers").asMap().forEach(headers::add);
         }
         var key = text(m, "key");
-        var message = new Message(text(m, "topic"), m.get("partition").getAsInt(), m.get("offset").getAsLong(),
+        return new Message(text(m, "topic"), m.get("partition").getAsInt(), m.get("offset").getAsLong(),
                 key == null ? null : key.getBytes(StandardCharsets.UTF_8), value, texts(headers));
-        boolean careful = m.has("careful") && m.get("careful").getAsBoolean();
-        return answer("outcome", word(careful ? inbox.handleSuspect(message) : inbox.handle(message)));
     }
 
     static String word(Outcome outcome) {

@@ -18,6 +18,7 @@ final class Guard {
     // Written by the handler's thread.
     private volatile SQLException refused;
     private volatile boolean changed;
+    private volatile boolean altered;
     private int running; // calls of the target; guarded by this
     private boolean ended; // guarded by this
 
@@ -40,6 +41,11 @@ final class Guard {
     /** Reports whether settings of the session may have changed, so that it must not be used again. */
     boolean changed() {
         return changed;
+    }
+
+    /** Reports whether settings may have changed, be it of the transaction only, so that no other event may be in it. */
+    boolean altered() {
+        return altered || changed;
     }
 
     /** Refuses all further calls: the handler may still run. */
@@ -130,6 +136,7 @@ final class Guard {
         switch (Statements.of(sql)) {
             case END -> throw refuse(sql.substring(0, Math.min(80, sql.length())));
             case SETTING -> changed = true;
+            case LOCAL -> altered = true;
             case PLAIN -> { }
         }
     }

@@ -1,5 +1,7 @@
 package io.github.cdcrelay.inbox;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -22,12 +24,14 @@ import javax.sql.DataSource;
 public final class Inbox {
     private static final System.Logger LOG = System.getLogger(Inbox.class.getName());
     private static final int MOST_LOSSES = 3; // sessions that an event may lose, before that is its handler's fault
+    private static final double LONGEST_TOGETHER = 1; // seconds of handlers, before their events go by themselves
     private static final int MOST_ALONE = 2; // deaths of processes while it ran alone
 
     final Ledger ledger;
     final Options options;
     final String name;
     final Due due = new Due();
+    final Pace pace;
     private final Map<String, Handler> handlers = new ConcurrentHashMap<>();
     /** Many run beside each other, or one alone, which goes before those who come later. */
     private final ReadWriteLock solitude = new ReentrantReadWriteLock(true);
@@ -52,6 +56,7 @@ public final class Inbox {
         options.validate(name);
         this.ledger = new Ledger(pool, name, options.schema);
         this.options = options;
+        this.pace = new Pace(options.maxBatch);
         this.name = name;
     }
 
@@ -79,6 +84,21 @@ public final class Inbox {
         return handle(new Read(message), false, null);
     }
 
+    /** Decides messages in their order, as handle does: several in one transaction where that goes well. */
+    public List<Outcome> handleAll(List<Message> messages) {
+        var outcomes = new ArrayList<Outcome>();
+        while (outcomes.size() < messages.size()) {
+            int from = outcomes.size();
+            var some = messages.subList(from, Math.min(messages.size(), from + pace.next())).stream().map(Read::new)
+                    .toList();
+            var decided = together(some, null);
+            for (int i = 0; i < some.size(); i++) {
+                outcomes.add(decided[i] != null ? decided[i] : handle(some.get(i), false, null));
+            }
+        }
+        return outcomes;
+    }
+
     /** As handle, for a message of which an earlier process may have died. */
     public Outcome handleSuspect(Message message) {
         return handle(new Read(message), true, null);
@@ -91,6 +111,91 @@ public final class Inbox {
             outcome = guarded(r, careful, null, () -> claimed(r, since));
         }
         return outcome;
+    }
+
+    /**
+     * Decides messages in one transaction, as far as that goes well. null: hand that one in by itself, in this order.
+     * With since, which is for messages of one partition, it throws SetBack if the database was restored.
+     */
+    Outcome[] together(List<Read> reads, Ledger.Since since) {
+        if (reads.size() < 2 || reads.stream().anyMatch(
+                r -> r.isUnfit() || options.deadIfUnknown && !handlers.containsKey(r.type))) {
+            return new Outcome[reads.size()];
+        }
+        long began = System.nanoTime();
+        try {
+            var outcomes = beside(false, () -> claimedTogether(reads, since));
+            pace.went(reads.size(), since(began));
+            return outcomes;
+        } catch (Undone | Unavailable e) {
+            LOG.log(System.Logger.Level.DEBUG, "{0} events go by themselves: {1} (of {2})", reads.size(), e.getMessage(),
+                    name);
+            pace.failed(reads.size());
+            return new Outcome[reads.size()];
+        }
+    }
+
+    private static double since(long began) {
+        return (System.nanoTime() - began) / 1e9;
+    }
+
+    /** Claims events, and has the effects of those that are new, all or none. */
+    private Outcome[] claimedTogether(List<Read> reads, Ledger.Since since) {
+        var outcomes = new Outcome[reads.size()];
+        Guard guard = null;
+        boolean changed = false;
+        try (var session = ledger.connect()) {
+            try {
+                var places = ledger.claimTogether(session, reads, since);
+                long began = System.nanoTime();
+                for (int place : places) {
+                    if (guard != null && guard.altered()) {
+                        throw new Undone("a handler changes settings, and other events are in its transaction");
+                    } else if (since(began) > LONGEST_TOGETHER) {
+                        throw new Undone("the handlers take too long for one transaction");
+                    }
+                    guard = new Guard(session.connection());
+                    outcomes[place] = call(reads.get(place), 1, session, guard);
+                    guard.end();
+                    changed |= guard.changed();
+                }
+                session.commit();
+                if (since != null && !places.isEmpty()) {
+                    ledger.committed(reads.get(places.get(places.size() - 1)), false);
+                }
+                return outcomes;
+            } catch (SetBack | Unavailable | Undone e) {
+                throw e;
+            } catch (Interrupted e) {
+                throw interrupted(session, guard, e);
+            } catch (Throwable cause) {
+                rollBack(session, guard, cause);
+                throw new Undone(String.valueOf(cause.getMessage()));
+            } finally {
+                if (guard != null) {
+                    guard.end();
+                }
+                if (changed || guard != null && guard.changed()) {
+                    session.discard();
+                }
+            }
+        }
+    }
+
+    /** Events could not be had together. */
+    private static final class Undone extends RuntimeException {
+        private static final long serialVersionUID = 1;
+
+        Undone(String why) {
+            super(why);
+        }
+    }
+
+    private static Unavailable interrupted(Session session, Guard guard, Interrupted e) {
+        session.discard();
+        guard.quiet();
+        Thread.currentThread().interrupt();
+        return new Unavailable("interrupted while a handler ran", e);
     }
 
     /** Tries a parked event whose time has come. null: none has. */
@@ -214,12 +319,7 @@ public final class Inbox {
         var r = run.r;
         var guard = new Guard(session.connection());
         try {
-            var handler = handlerOf(r);
-            var event = r.event(run.attempt);
-            if (handler != null) {
-                call(handler, event, guard);
-                session.check(guard);
-            }
+            var outcome = call(r, run.attempt, session, guard);
             if (run.parked && !ledger.done(session, r)) {
                 throw new IllegalStateException("the event is not parked any more");
             }
@@ -228,12 +328,9 @@ public final class Inbox {
             if (run.since != null) {
                 ledger.committed(r, false);
             }
-            return new Result(handler == null ? Outcome.IGNORED : Outcome.DONE, null, false);
+            return new Result(outcome, null, false);
         } catch (Interrupted e) {
-            session.discard();
-            guard.quiet();
-            Thread.currentThread().interrupt();
-            throw new Unavailable("interrupted while a handler ran", e);
+            throw interrupted(session, guard, e);
         } catch (Throwable cause) {
             return new Result(null, cause, rollBack(session, guard, cause));
         } finally {
@@ -242,6 +339,18 @@ public final class Inbox {
                 session.discard();
             }
         }
+    }
+
+    /** Runs the handler of an event, if there is one, and looks at the transaction. */
+    private Outcome call(Read r, int attempt, Session session, Guard guard) throws Throwable {
+        var handler = handlerOf(r);
+        var event = r.event(attempt);
+        if (handler == null) {
+            return Outcome.IGNORED;
+        }
+        call(handler, event, guard);
+        session.check(guard);
+        return Outcome.DONE;
     }
 
     /** Runs a handler in a thread of its own, so that its time is bounded. */

@@ -73,11 +73,6 @@ public final class KafkaRunner implements Runnable, AutoCloseable {
         private static final long serialVersionUID = 1;
     }
 
-    /** One message of a window. */
-    private record One(TopicPartition place, long offset, Read read) {}
-
-    private record Lane(TopicPartition place, Object key) {}
-
     /** As the other one, with 8 workers. */
     public KafkaRunner(Inbox inbox, Collection<String> topics, Map<String, Object> config) {
         this(inbox, topics, config, 8);
@@ -238,30 +233,32 @@ public final class KafkaRunner implements Runnable, AutoCloseable {
 
     /** Decides messages, each key's in order, and notes how far their partitions are. */
     private void window(ExecutorService pool, List<ConsumerRecord<byte[], byte[]>> records) {
-        var lanes = new LinkedHashMap<Lane, List<One>>();
+        var window = new LinkedHashMap<TopicPartition, List<Read>>();
         var of = new HashMap<TopicPartition, Part>();
         var next = new HashMap<TopicPartition, Long>();
-        var reads = new ArrayList<Read>();
         for (var record : records) {
             var place = new TopicPartition(record.topic(), record.partition());
             var part = parts.get(place);
-            if (part == null) {
-                continue;
+            if (part != null) {
+                of.put(place, part);
+                next.put(place, record.offset() + 1);
+                window.computeIfAbsent(place, p -> new ArrayList<>()).add(new Read(message(record)));
             }
-            of.put(place, part);
-            next.put(place, record.offset() + 1);
-            var one = new One(place, record.offset(), new Read(message(record)));
-            reads.add(one.read);
-            Object key = record.key() == null ? record.offset() : new String(record.key(), StandardCharsets.ISO_8859_1);
-            lanes.computeIfAbsent(new Lane(place, key), lane -> new ArrayList<>()).add(one);
         }
-        if (reads.isEmpty()) {
+        if (window.isEmpty()) {
             return;
         }
+        var reads = window.values().stream().flatMap(List::stream).toList();
         try {
             do {
                 var futures = new ArrayList<Future<?>>();
-                lanes.forEach((lane, all) -> futures.add(pool.submit(() -> lane(all, of.get(lane.place)))));
+                window.forEach((place, some) -> {
+                    var lanes = new Lanes(some);
+                    boolean careful = some.get(0).message.offset() < of.get(place).carefulBelow;
+                    for (int n = Math.min(workers, lanes.size()); n > 0; n--) {
+                        futures.add(pool.submit(() -> decide(lanes, of.get(place), careful)));
+                    }
+                });
                 serve(futures);
             } while (untilAvailable(() -> inbox.ledger.missing(reads)) > 0);
             note(of, next);
@@ -272,13 +269,22 @@ public final class KafkaRunner implements Runnable, AutoCloseable {
         }
     }
 
-    private void lane(List<One> lane, Part part) {
-        for (var one : lane) {
+    /** Decides what waits of a partition, beside other threads. */
+    private void decide(Lanes lanes, Part part, boolean careful) {
+        for (var portion = lanes.take(careful ? 1 : inbox.pace.next()); !portion.reads().isEmpty();
+                portion = lanes.take(careful ? 1 : inbox.pace.next())) {
             var since = new Ledger.Since(part.epoch, part.wrote);
-            untilAvailable(() -> inbox.handle(one.read, one.offset < part.carefulBelow, since));
-            if (stop.isSet()) {
-                throw new Stopping();
+            var decided = inbox.together(portion.reads(), since);
+            for (int i = 0; i < decided.length; i++) {
+                var r = portion.reads().get(i);
+                if (decided[i] == null) {
+                    untilAvailable(() -> inbox.handle(r, r.message.offset() < part.carefulBelow, since));
+                }
+                if (stop.isSet()) {
+                    throw new Stopping();
+                }
             }
+            lanes.giveBack(portion.rest());
         }
     }
 

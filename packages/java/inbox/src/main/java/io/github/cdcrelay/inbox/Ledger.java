@@ -112,6 +112,40 @@ final class Ledger {
         });
     }
 
+    /**
+     * Claims events in the session's transaction, in their order. Returns the indexes of those that the caller has the
+     * effects of: the others are decided or behind. With since all are of one partition; SetBack as claim.
+     */
+    List<Integer> claimTogether(Session session, List<Read> reads, Since since) {
+        return answering("claim events", () -> {
+            int n = reads.size();
+            var ids = new String[n];
+            var topics = new String[n];
+            var partitions = new Integer[n];
+            var keys = new byte[n][];
+            var sources = new String[n];
+            for (int i = 0; i < n; i++) {
+                var r = reads.get(i);
+                ids[i] = r.id;
+                topics[i] = r.message.topic();
+                partitions[i] = r.message.partition();
+                keys[i] = r.message.key();
+                sources[i] = r.source;
+            }
+            var row = look(session, reads.get(0), since,
+                    ", array_to_string({s}inbox_claim_together(?, ?, ?, ?, ?, ?), ' '), pg_backend_pid()",
+                    name, ids, topics, partitions, keys, sources);
+            session.pid = (Integer) row[2];
+            var places = new ArrayList<Integer>();
+            for (var place : ((String) row[1]).split(" ")) {
+                if (!place.isEmpty()) {
+                    places.add(Integer.parseInt(place) - 1);
+                }
+            }
+            return places;
+        });
+    }
+
     /** Looks at the database, and returns what else the statement has. SetBack: it is another one than before. */
     private Object[] look(Session session, Read r, Since since, String expressions, Object... parameters)
             throws SQLException {

@@ -58,6 +58,8 @@ final class Session implements AutoCloseable {
             statement.setArray(n, connection.createArrayOf("int4", list));
         } else if (value instanceof Long[] list) {
             statement.setArray(n, connection.createArrayOf("int8", list));
+        } else if (value instanceof byte[][] list) {
+            statement.setArray(n, connection.createArrayOf("bytea", list));
         } else if (value instanceof Boolean[] list) {
             statement.setArray(n, connection.createArrayOf("bool", list));
         } else {

@@ -14,9 +14,9 @@ final class Statements {
 
     private Statements() {}
 
-    enum Effect { PLAIN, SETTING, END }
+    enum Effect { PLAIN, LOCAL, SETTING, END }
 
-    /** Returns the worst that a text does: it ends the transaction, or changes a setting of the session. */
+    /** Returns the worst that a text does: it ends the transaction, or changes a setting of the session or, local, of it. */
     static Effect of(String sql) {
         var worst = Effect.PLAIN;
         for (var one : plain(sql).toLowerCase(Locale.ROOT).split(";")) {
@@ -26,6 +26,8 @@ final class Statements {
             }
             if (SETS.matcher(words).lookingAt() || SETS_INSIDE.matcher(words).find()) {
                 worst = Effect.SETTING;
+            } else if (worst == Effect.PLAIN && words.startsWith("set ")) {
+                worst = Effect.LOCAL;
             }
         }
         return worst;
