@@ -26,15 +26,23 @@ func story() (messages []object) {
 	return messages
 }
 
-// tell hands the messages to a driver in order, and then what is parked. died: the driver ended in between.
-func tell(d *driver, messages []object) (died bool) {
+// tell hands the messages to a driver in order, one by one or together, and then what is parked. died: the driver ended
+// in between.
+func tell(d *driver, messages []object, together bool) (died bool) {
+	var commands []object
 	for _, m := range messages {
-		answer, died := d.try(object{"op": "handle", "message": m})
+		commands = append(commands, object{"op": "handle", "message": m})
+	}
+	if together {
+		commands = []object{{"op": "handleAll", "messages": messages}}
+	}
+	for _, c := range commands {
+		answer, died := d.try(c)
 		if died {
 			return true
 		}
 		if answer["error"] != nil {
-			d.t.Errorf("handle %v: %v", m, answer["error"])
+			d.t.Errorf("%v: %v", c, answer["error"])
 		}
 	}
 	_, died = d.try(object{"op": "retry"})
@@ -63,20 +71,19 @@ func TestACrashBetweenAnyTwoStepsLosesAndDoublesNothing(t *testing.T) {
 	every := harness.Count(t, "every nth step dies in a run")
 	each(t, func(t *testing.T, w *world) {
 		survivor := w.start(t, nil)
-		for dieAt := 1; ; dieAt += every {
-			w.clear(t)
-			d := w.start(t, object{"dieAt": dieAt})
-			died := tell(d, story())
-			d.kill()
-			if tell(survivor, story()) {
-				t.Fatalf("the other process died: %s", survivor.err)
-			}
-			w.told(t, fmt.Sprintf("died before message %d to Postgres", dieAt))
-			if !died {
-				if dieAt < 20 {
-					t.Errorf("the whole story took fewer than %d messages to Postgres", dieAt)
+		for _, together := range []bool{false, true} {
+			for dieAt, died := 1, true; died; dieAt += every {
+				w.clear(t)
+				d := w.start(t, object{"dieAt": dieAt})
+				died = tell(d, story(), together)
+				d.kill()
+				if tell(survivor, story(), together) {
+					t.Fatalf("the other process died: %s", survivor.err)
 				}
-				return
+				w.told(t, fmt.Sprintf("together: %v, died before message %d to Postgres", together, dieAt))
+				if !died && dieAt < 20 {
+					t.Errorf("together: %v: the whole story took fewer than %d messages to Postgres", together, dieAt)
+				}
 			}
 		}
 	})
@@ -91,7 +98,7 @@ func TestTwoProcessesRacingHaveEachEffectOnce(t *testing.T) {
 			w.clear(t)
 			var both sync.WaitGroup
 			for _, d := range drivers {
-				both.Go(func() { tell(d, story()) })
+				both.Go(func() { tell(d, story(), turn%2 == 1) })
 			}
 			both.Wait()
 			w.told(t, fmt.Sprintf("turn %d", turn))

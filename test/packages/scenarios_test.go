@@ -153,6 +153,10 @@ func (w *world) step(t *testing.T, d *driver, one step, n int) {
 	if message, ok := one.Do["message"].(object); ok {
 		place(message, n)
 	}
+	several, _ := one.Do["messages"].([]any)
+	for i, message := range several {
+		place(message.(object), 100*n+i)
+	}
 	answer := d.do(one.Do)
 	if one.WantError != "" {
 		if text, _ := answer["error"].(string); !strings.Contains(text, one.WantError) {
