@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
-	"github.com/cdc-relay/cdc-relay/internal/run/halt"
 	"github.com/cdc-relay/cdc-relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/internal/upkeep/blockers"
@@ -240,23 +239,6 @@ type lateRows struct {
 	at    outbox.LSN    // their place in the order: that of the mark, after which they are published
 	index uint32        // of the first
 	taken chan struct{} // closed when they are in flight
-}
-
-// Sound looks whether the outbox is still the table that the session began with. The look for drift may be a while
-// away, and what is published of another table in the meantime is published again when its rows are moved back.
-func (x reconcileStream) Sound(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, driftPatience)
-	defer cancel()
-	_, err := x.s.r.setup().Drift(ctx, x.s.state)
-	stop := halt.Of(err)
-	switch {
-	case stop == nil:
-		return err
-	case stop.Code != halt.OtherTable:
-		return nil // the next look ends the session
-	}
-	x.s.term.endDrifted(ctx, x.s, stop)
-	return reconcile.ErrStreamOver
 }
 
 // SendLate gives the rows to the dispatcher, and returns when they are in flight.

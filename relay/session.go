@@ -109,6 +109,7 @@ type shown struct {
 	events    atomic.Uint64 // received from the stream in this session
 	passed    atomic.Uint64 // see redelivered; 0 before
 	taken     atomic.Uint64 // position up to which the dispatcher has applied the stream; 0 before
+	suspect   atomic.Bool   // the outbox is another table by now: the watch is to look for drift at once
 	takes     atomic.Bool   // the dispatcher waits for the stream, and for nothing else
 	tookAt    atomic.Int64  // when it took the last batch, or the session began, counted from settle.Start
 	ahead     atomic.Int64  // how much the server's clock is ahead of ours, in nanoseconds; the watch stores it
@@ -235,6 +236,8 @@ func (s *session) heed(err error) {
 	case s == nil:
 	case errors.Is(err, store.ErrFenced):
 		s.lose(restart.ErrTakenOver)
+	case errors.Is(err, store.ErrOtherTable):
+		s.suspect.Store(true)
 	case store.IsShutdown(err): // also what a take-over says to the sessions that it ends
 		s.lose(replication.ErrServerEnded)
 	}

@@ -109,7 +109,8 @@ func (w *watch) step(ctx context.Context) {
 	if role == RoleActive || role == RoleCatchUp {
 		w.saveProgress(ctx, s, role)
 	}
-	if (role == RoleActive || s.taking()) && time.Since(w.compared) >= time.Duration(w.r.c.Drift.Interval) {
+	due := time.Since(w.compared) >= time.Duration(w.r.c.Drift.Interval) || s.suspect.Swap(false)
+	if due && (role == RoleActive || s.taking()) {
 		w.compared = time.Now()
 		w.term.lookForDrift(ctx, s)
 	}
@@ -315,15 +316,8 @@ func (t *term) lookForDrift(ctx context.Context, s *session) {
 		t.r.reconciler.Covers(table.OIDs)
 	}
 	owner.heed(err)
-	if stop := halt.Of(err); stop != nil {
-		t.endDrifted(bounded, s, stop)
-	}
-}
-
-// endDrifted ends the session, if it is the present one, for what a look for drift has found.
-func (t *term) endDrifted(ctx context.Context, s *session, stop *halt.Error) {
-	if t.session.Load() == s {
-		t.noteLeftOut(ctx, stop)
+	if stop := halt.Of(err); stop != nil && t.session.Load() == s {
+		t.noteLeftOut(bounded, stop)
 		s.fail(stop)
 	}
 }

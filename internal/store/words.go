@@ -181,6 +181,7 @@ var (
 	ErrInherited    = record.ErrInherited
 	ErrLeaseLost    = record.ErrLeaseLost
 	ErrNoOutbox     = record.ErrNoOutbox
+	ErrOtherTable   = record.ErrOtherTable
 	ErrCannot       = record.ErrCannot
 	ErrEdit         = record.ErrEdit
 	ErrFilter       = record.ErrFilter

@@ -60,9 +60,6 @@ func (c *Reconciler) prove(ctx context.Context, s Stream, ids [][]byte) (missed 
 		if err != nil || len(rows) == 0 {
 			return missed, err
 		}
-		if err := s.Sound(ctx); err != nil { // after the rows were read by the table's name
-			return missed, err
-		}
 		c.alarm(missed, rows)
 		if err := s.SendLate(ctx, rows, outbox.LSN(m.commit.Load()), uint32(missed)); err != nil {
 			return missed, err

@@ -36,8 +36,6 @@ type Stream interface {
 	Passed(at outbox.LSN) bool // everything before the position is recorded
 	Over() <-chan struct{}     // closed when the session has ended
 	Heed(err error)            // of a call that began in the session
-	// Sound returns ErrStreamOver if another table has taken the outbox's name: its rows are not this stream's.
-	Sound(ctx context.Context) error
 	// SendLate publishes rows that the stream has missed in the order given, from the index on at the position, which is
 	// where they stand in the order of all. It returns when they are in flight, or ErrStreamOver.
 	SendLate(ctx context.Context, rows []store.CatchUpRow, at outbox.LSN, index uint32) error

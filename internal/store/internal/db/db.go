@@ -37,6 +37,7 @@ type DB struct {
 
 	epoch  atomic.Int64          // 0 until TakeOver
 	source atomic.Int32          // 0 until State or Register
+	oid    atomic.Uint32         // of the table that the source is of; 0 until then
 	table  atomic.Pointer[Table] // nil until the outbox is read
 
 	encoding atomic.Pointer[string] // of the database; nil before the first connection
@@ -115,8 +116,20 @@ func (s *DB) TableAndSource(ctx context.Context) (*Table, int32, error) {
 	return o, source, nil
 }
 
-// SetSource notes the number of (slot, table).
-func (s *DB) SetSource(source int32) { s.source.Store(source) }
+// OwnTable is Table once it is known which table the slot's source is of, if there is one.
+func (s *DB) OwnTable(ctx context.Context) (*Table, error) {
+	o, err := s.Table(ctx)
+	if err == nil && s.oid.Load() == 0 {
+		_, err = s.State(ctx)
+	}
+	return o, err
+}
+
+// SetSource notes the number of (slot, table), and the table's.
+func (s *DB) SetSource(source int32, table uint32) {
+	s.oid.Store(table)
+	s.source.Store(source)
+}
 
 // Source is the number of (slot, table), 0 before it is known.
 func (s *DB) Source() int32 { return s.source.Load() }

@@ -48,6 +48,6 @@ func (s *DB) State(ctx context.Context) (*record.State, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the relay's state: %w", err)
 	}
-	s.source.Store(st.Source)
+	s.SetSource(st.Source, st.TableOID)
 	return st, nil
 }

@@ -1,7 +1,14 @@
 package db
 
 import (
+	"errors"
+	"fmt"
 	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/cdc-relay/cdc-relay/internal/access/login"
+	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
 // Collate makes a comparison of text ids one of bytes, as the journal's index has them.
@@ -23,7 +30,7 @@ func (o *Table) collateOwn() string {
 // SQL fills in tables, columns and conditions. {published} is the row's own word. {recorded} and {unrecorded} ask
 // whether the row o is in the journal, parked, or a dead letter of the source $1; the first for a handful of rows, the
 // second for a whole table. {of_another} asks whether the journal's row r, which has the id of the row o, is of an
-// event that had the id before.
+// event that had the id before. {ours} is part of the condition of whatever reads or changes the outbox: see ours.
 func (s *DB) SQL(o *Table, text string) string {
 	id := Quote(s.Config.Columns.ID)
 	oid := "o." + id + o.Collate()
@@ -32,11 +39,34 @@ func (s *DB) SQL(o *Table, text string) string {
 	text = strings.NewReplacer("{oid}", oid, "{id}", id, "{order}", o.OrderBy, "{created}", s.Created(o), "{mark}",
 		o.MarkSet, "{collate}",
 		o.Collate(), "{collate_own}", o.collateOwn(),
-		"{published}", "("+o.PublishedWhen+"\n) IS TRUE",
+		"{ours}", s.ours(o), "{published}", "("+o.PublishedWhen+"\n) IS TRUE",
 		"{journal}", s.Names.Journal, "{parked}", s.Names.Parked, "{dlq}", s.Names.DLQ, "{batch}", s.Names.Batch,
 		"{outbox}", s.Names.Outbox, "{state}", s.Names.State, "{catch_up}", s.Names.CatchUp,
 		"{edit}", s.Names.Edit, "{epoch}", s.Names.Epoch).Replace(text)
 	return text
+}
+
+// otherTable is quoted by the error of a statement that found another table under the outbox's name.
+const otherTable = "cdc_relay: other table"
+
+// ours is a condition that is true, or fails the statement: the outbox's name belongs to the table that the source is
+// of. Another table may be given the name at any time. Postgres looks the name up right after it has locked the table
+// of that name, so the two are the same one, and it has the answer before it reads a row: what is true costs nothing.
+func (s *DB) ours(o *Table) string {
+	table := s.oid.Load()
+	if table == 0 { // no relay has recorded anything
+		table = o.OID
+	}
+	return fmt.Sprintf("CASE WHEN %s::regclass::oid = '%d'::oid THEN true ELSE %s::text::boolean END",
+		Literal(s.Names.Outbox), table, Literal(otherTable))
+}
+
+// explain tells the errors of ours and of logins from others.
+func (s *DB) explain(err error) error {
+	if pg, is := errors.AsType[*pgconn.PgError](err); is && pg.Code == "22P02" && strings.Contains(pg.Message, otherTable) {
+		return record.ErrOtherTable
+	}
+	return login.Explain(err, s.Config.Password)
 }
 
 // recordedWhen is at most one index probe per table and row. EXISTS would leave Postgres the choice to read the whole

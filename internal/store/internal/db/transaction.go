@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/access/login"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
@@ -166,7 +165,7 @@ func (s *DB) One(ctx context.Context, l Limits, scan func(pgx.Row) error, text s
 		rollBack(ctx, c.Conn().PgConn())
 		return err
 	})
-	return login.Explain(err, s.Config.Password)
+	return s.explain(err)
 }
 
 // rollBack ends a transaction that failed, or the pool would close the connection.
@@ -178,7 +177,7 @@ func rollBack(ctx context.Context, c *pgconn.PgConn) {
 
 // Tx runs several statements in one transaction.
 func (s *DB) Tx(ctx context.Context, l Limits, do func(pgx.Tx) error) error {
-	return login.Explain(InTx(ctx, s.Pool, l, do), s.Config.Password)
+	return s.explain(InTx(ctx, s.Pool, l, do))
 }
 
 // Beginner is a connection or a pool.
@@ -247,7 +246,7 @@ func (s *DB) Send(ctx context.Context, l Limits, text string, p *Params, formats
 		err := results.Close()
 		rollBack(ctx, conn)
 		if err != nil {
-			return err
+			return s.explain(err)
 		}
 		return failed
 	})

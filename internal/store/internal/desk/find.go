@@ -17,10 +17,10 @@ import (
 // neither place. An event has one row in each table at most for each source; a later source's is the newer one.
 const findSQL = `SELECT a.id::{idtype}::text,
  (SELECT to_jsonb(x) FROM (SELECT {row}, {published} AS marked FROM {outbox} o
- WHERE o.{id} = a.id::{idtype}{collate_own} LIMIT 1) x),
+ WHERE {ours} AND o.{id} = a.id::{idtype}{collate_own} LIMIT 1) x),
  (SELECT to_jsonb(x) FROM (SELECT j.topic, CASE WHEN j.partition >= 0 THEN j.partition END AS partition,
    CASE WHEN j."offset" >= 0 THEN j."offset" END AS "offset", j.published_at AS at, EXISTS (SELECT FROM {outbox} o
-    WHERE o.{id} = a.id::{idtype}{collate_own} AND NOT {published} AND EXISTS (SELECT FROM {journal} r
+    WHERE {ours} AND o.{id} = a.id::{idtype}{collate_own} AND NOT {published} AND EXISTS (SELECT FROM {journal} r
      WHERE r.source = j.source AND r.event_id = j.event_id AND {of_another})) AS former
   FROM {journal} j WHERE j.source = ANY ($1) AND j.event_id = a.id::{idtype}{collate} ORDER BY j.published_at
   LIMIT 1) x),
@@ -45,7 +45,7 @@ FROM unnest($2::text[]) WITH ORDINALITY AS a(id, place) ORDER BY a.place`
 // Find tells what the database knows of each event, in the order of the ids, whether a relay runs or not. A handful of
 // index probes for each. ErrFilter: an id is of another type than the outbox's.
 func (s *Desk) Find(ctx context.Context, ids []string) ([]record.Found, error) {
-	o, err := s.db.Table(ctx)
+	o, err := s.db.OwnTable(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func stateOf(f *record.Found) string {
 
 // alikeSQL finds what rows have in common with parked events and dead letters, the newest rows first.
 const alikeSQL = `SELECT id FROM (
- SELECT o.{id}::text AS id, row_number() OVER (ORDER BY {order}) AS place FROM {outbox} o WHERE {aggregate}
+ SELECT o.{id}::text AS id, row_number() OVER (ORDER BY {order}) AS place FROM {outbox} o WHERE {ours} AND {aggregate}
  UNION ALL (SELECT p.event_id::text, NULL FROM {parked} p WHERE p.source = ANY ($4) AND {like p} LIMIT $3)
  UNION ALL (SELECT d.original_id::text, NULL FROM {dlq} d WHERE d.source = ANY ($4) AND {like d} LIMIT $3)
 ) x GROUP BY id ORDER BY max(place) DESC NULLS FIRST, id LIMIT $3`
@@ -147,7 +147,7 @@ const alikeSQL = `SELECT id FROM (
 // Without an index on the aggregate's columns it reads the table. Where there is no aggregate type, kind is "".
 // ErrFilter: the configuration names no columns of the aggregate's id.
 func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Duration, limit int) ([]string, error) {
-	o, err := s.db.Table(ctx)
+	o, err := s.db.OwnTable(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Dura
 // OfKey lists the ids of a message key's events, as [Desk.OfAggregate] does: what is parked or dead by its key, and
 // rows by the id of their aggregate, of whichever type, which is the key unless the configuration has another one.
 func (s *Desk) OfKey(ctx context.Context, key string, since time.Duration, limit int) ([]string, error) {
-	o, err := s.db.Table(ctx)
+	o, err := s.db.OwnTable(ctx)
 	if err != nil {
 		return nil, err
 	}

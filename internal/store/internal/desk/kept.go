@@ -17,7 +17,7 @@ const keptInTable = `(d.error_code = '` + outbox.EventTooLarge + `' AND d.payloa
 
 // tableRow is the outbox's row of a dead letter d, if it is not larger than the bound by now.
 func (s *Desk) tableRow(o *db.Table) string {
-	return s.db.SQL(o, `{outbox} o WHERE {oid} = d.original_id AND NOT `) +
+	return s.db.SQL(o, `{outbox} o WHERE {ours} AND {oid} = d.original_id AND NOT `) +
 		db.Larger(s.db.Config.MaxRow, s.tableColumn(s.db.Config.Columns.Payload), s.tableColumn(s.db.Config.Columns.Headers))
 }
 

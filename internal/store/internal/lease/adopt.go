@@ -82,7 +82,7 @@ func (s *Lease) Adopt(ctx context.Context, home record.Home) (a record.Adoption,
 	if err != nil {
 		return a, fmt.Errorf("adopt what relays have recorded: %w", err)
 	}
-	s.db.SetSource(0) // the slot may stand for another source now
+	s.db.SetSource(0, 0) // the slot may stand for another source now
 	return a, nil
 }
 

@@ -47,7 +47,7 @@ WHERE t.source <> excluded.source`), s.db.Config.Slot, source, phase, systemID, 
 	if err != nil {
 		return nil, fmt.Errorf("register slot %q: %w", s.db.Config.Slot, err)
 	}
-	s.db.SetSource(st.Source)
+	s.db.SetSource(st.Source, st.TableOID)
 	return st, nil
 }
 

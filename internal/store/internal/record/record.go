@@ -15,6 +15,11 @@ import (
 // ErrFenced reports that another relay took the slot over since this one did; what was to be written has not been.
 var ErrFenced = errors.New("another relay took over this slot: nothing was written")
 
+// ErrOtherTable reports that the outbox's name belongs to another table than the one whose rows the slot streams: none
+// of its rows were read, marked or deleted.
+var ErrOtherTable = errors.New("the outbox is another table than the one that this slot was used for; none of its " +
+	"rows were read or changed (cdc-relay check shows what to do)")
+
 // ErrLeaseLost reports that the slot is not, or no longer, held by the replication connection that TakeOver was told
 // of.
 var ErrLeaseLost = errors.New("the replication slot is not held by this relay's connection")

@@ -37,7 +37,7 @@ const auditRowsSQL = `SELECT {id_text}, {payload}, o.cdc_relay_position, r.event
  p.event_id IS NOT NULL, d.original_id IS NOT NULL, o.cdc_relay_published,
  CASE WHEN r."offset" >= 0 THEN r.topic END, r.partition, r."offset", r.published_at, {made}{columns}
 FROM (SELECT o.*, o.xmin, {position} AS cdc_relay_position, {published} AS cdc_relay_published
- FROM {outbox} o WHERE {range}) o
+ FROM {outbox} o WHERE {ours} AND {range}) o
 LEFT JOIN {journal} r ON r.source = ANY ($1) AND r.event_id = {oid} AND NOT {of_another}
 LEFT JOIN {parked} p ON p.source = ANY ($1) AND p.event_id = {oid}
 LEFT JOIN {dlq} d ON d.source = ANY ($1) AND d.original_id = {oid}`
@@ -48,7 +48,7 @@ const auditMemory = `SELECT set_config('work_mem', '64MB', true)`
 // times. What it hands out is valid during the call only.
 func (s *Reader) AuditRows(ctx context.Context, within record.AuditRange, columns []string,
 	each func(*record.AuditRow) error) error {
-	o, err := s.db.Table(ctx)
+	o, err := s.db.OwnTable(ctx)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func (s *Reader) CountUnrecorded(ctx context.Context, limit int64) (int64, error
 	source := s.db.Source() // 0 is no one's number
 	var count int64
 	err = s.db.One(ctx, db.Scanning, func(row pgx.Row) error { return row.Scan(&count) },
-		s.db.SQL(o, `SELECT count(*) FROM (SELECT 1 FROM {outbox} o WHERE NOT {published} AND {unrecorded}
+		s.db.SQL(o, `SELECT count(*) FROM (SELECT 1 FROM {outbox} o WHERE {ours} AND NOT {published} AND {unrecorded}
  LIMIT NULLIF($2::bigint, 0)) u`),
 		source, limit)
 	if err != nil {
@@ -91,7 +91,7 @@ const snapshotSQL = `WITH aside AS MATERIALIZED (
  EXISTS (SELECT FROM {parked} r WHERE r.source = $1 AND r.event_id = d.original_id)),
 listed AS MATERIALIZED (
  SELECT {oid} AS id, row_number() OVER (ORDER BY {order}
- ) AS n, {oid} IN (SELECT id FROM aside) AS aside FROM {outbox} o WHERE NOT {published}
+ ) AS n, {oid} IN (SELECT id FROM aside) AS aside FROM {outbox} o WHERE {ours} AND NOT {published}
   AND NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} AND NOT {of_another})
   AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid}
   AND (r.replayed_at IS NOT NULL OR r.discarded_at IS NOT NULL))),
@@ -114,7 +114,7 @@ INSERT INTO {catch_up} (source, row_number, event_id) SELECT $1, n, id FROM numb
 const reusedAsideSQL = `SELECT a.topic, a.id::text FROM (
  SELECT event_id AS id, topic, parked_at AS at FROM {parked} WHERE source = $1 UNION ALL
  SELECT original_id, topic, dead_at FROM {dlq} WHERE source = $1) a
-WHERE EXISTS (SELECT FROM {outbox} o WHERE o.{id} = a.id{collate_own} AND NOT {published} AND {made_after}
+WHERE EXISTS (SELECT FROM {outbox} o WHERE {ours} AND o.{id} = a.id{collate_own} AND NOT {published} AND {made_after}
  AND NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} AND NOT {of_another}))
 ORDER BY a.topic, a.id LIMIT $2`
 
@@ -170,7 +170,7 @@ const baselineBatch = 1000
 // baselineSQL makes journal rows of those whose ids the journal holds, and discarded dead letters of the others, which
 // are recorded by that.
 var baselineSQL = fmt.Sprintf(`WITH rows AS MATERIALIZED (
- SELECT o.{id} AS id, row_number() OVER () AS n FROM {outbox} o WHERE NOT {published} AND {unrecorded}),
+ SELECT o.{id} AS id, row_number() OVER () AS n FROM {outbox} o WHERE {ours} AND NOT {published} AND {unrecorded}),
 journaled AS (
  INSERT INTO {journal} (source, event_id, topic, partition, "offset")
  SELECT $1, id, '', -1, -1 FROM rows WHERE {holds} ON CONFLICT DO NOTHING),

@@ -138,7 +138,7 @@ func (s *Reader) unrecorded(ctx context.Context, where func(*db.Table) string, b
 }
 
 func (s *Reader) unrecordedSQL(where string) string {
-	return `SELECT o.{id}::text FROM {outbox} o WHERE ` + where + ` AND NOT {published} AND NOT {recorded} LIMIT $2`
+	return `SELECT o.{id}::text FROM {outbox} o WHERE {ours} AND ` + where + ` AND NOT {published} AND NOT {recorded} LIMIT $2`
 }
 
 // LateRows gives those of the rows that still exist and are still not recorded, in the order of outbox.order_by, whose
@@ -151,7 +151,8 @@ func (s *Reader) LateRows(ctx context.Context, ids [][]byte, limit int) ([]recor
 		if err = p.IDs(o.IDType, len(ids), func(i int) []byte { return ids[i] }); err == nil {
 			rows, err = s.readPage(ctx, o, limit, `SELECT row_number() OVER (ORDER BY {order}
 ) AS n`+s.eventColumns("NULL")+
-				` FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published} AND NOT {recorded} ORDER BY n LIMIT `+
+				` FROM {outbox} o WHERE {ours} AND o.{id} = ANY ($2) AND NOT {published} AND NOT {recorded}
+ORDER BY n LIMIT `+
 				strconv.Itoa(limit), p)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // may be in a topic that it had read already. And not parked: parking takes an event out of the journal; published, it
 // comes back with a time after the request's; dead, it does not come back.
 const republishRowsSQL = ` FROM (SELECT o.*, row_number() OVER (ORDER BY {order}
-) AS cdc_relay_n FROM {outbox} o WHERE o.{id} = ANY ($2)) o
+) AS cdc_relay_n FROM {outbox} o WHERE {ours} AND o.{id} = ANY ($2)) o
 LEFT JOIN LATERAL (SELECT true AS edited, d.payload, d.headers FROM {dlq} d
  WHERE d.source = $1 AND d.original_id = {oid} AND d.edited_at IS NOT NULL LIMIT 1) e ON true
 WHERE (SELECT j.published_at FROM {journal} j WHERE j.source = $1 AND j.event_id = {oid}) <= $3::timestamptz

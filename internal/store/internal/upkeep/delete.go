@@ -25,11 +25,11 @@ WHERE total - size < $2`
 // one whose mark someone took away stays.
 const deleteSQL = `WITH ` + newest + `,
 locked AS MATERIALIZED (
- SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND {said} FOR UPDATE SKIP LOCKED),
+ SELECT o.{id} AS id FROM {outbox} o WHERE {ours} AND o.{id} = ANY ($2) AND {said} FOR UPDATE SKIP LOCKED),
 todo AS MATERIALIZED (
- SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY (` + unlockedSQL + `) AND {said}),
+ SELECT o.{id} AS id FROM {outbox} o WHERE {ours} AND o.{id} = ANY (` + unlockedSQL + `) AND {said}),
 gone AS (
- DELETE FROM {outbox} WHERE {id} = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1),
+ DELETE FROM {outbox} WHERE {ours} AND {id} = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1),
 again AS (
  INSERT INTO {batch} (source, size, ids) SELECT $1, count(*), array_agg(id)
  FROM (SELECT id FROM todo EXCEPT SELECT id FROM locked) r

@@ -55,17 +55,17 @@ const dueFailuresSQL = `SELECT id::text FROM (%due%unjournaled) f ORDER BY at, i
 const showSQL = `WITH due AS MATERIALIZED (%due%unjournaled AND f.%id = ANY ($2::text[]::%type[]{collate})),
 seen AS MATERIALIZED (
  SELECT o.{id} AS id, o.ctid AS place, o.tableoid AS part, {published} AS published FROM {outbox} o
- WHERE o.{id} = ANY (ARRAY(SELECT id FROM due){collate_own})),
+ WHERE {ours} AND o.{id} = ANY (ARRAY(SELECT id FROM due){collate_own})),
 locked AS MATERIALIZED (
  SELECT s.id, s.place, s.part FROM {outbox} o
  JOIN seen s ON o.{id} = s.id{collate_own} AND o.ctid = s.place AND o.tableoid = s.part
- WHERE NOT s.published FOR NO KEY UPDATE OF o SKIP LOCKED),
+ WHERE {ours} AND NOT s.published FOR NO KEY UPDATE OF o SKIP LOCKED),
 shown AS (
  UPDATE {outbox} SET %set
  FROM (SELECT l.id AS cdc_relay_id, l.place AS cdc_relay_place, l.part AS cdc_relay_part,
   d.last_error AS cdc_relay_last_error, d.attempts AS cdc_relay_attempts, d.error_class AS cdc_relay_class
   FROM locked l JOIN due d ON d.id = l.id) AS %row
- WHERE {outbox}.{id} = %row.cdc_relay_id{collate_own} AND {outbox}.ctid = %row.cdc_relay_place
+ WHERE {ours} AND {outbox}.{id} = %row.cdc_relay_id{collate_own} AND {outbox}.ctid = %row.cdc_relay_place
  AND {outbox}.tableoid = %row.cdc_relay_part
  RETURNING {published} AS published)
 SELECT d.id::text, (extract(epoch FROM d.at) * 1000000)::bigint,

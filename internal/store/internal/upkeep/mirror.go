@@ -53,12 +53,13 @@ WHERE total - size < $2`
 // markSQL marks what it can lock at once, and notes the rest as a new batch. The three reads of the outbox see one
 // snapshot: what is unpublished and was not locked is locked by others, or was changed since; it is looked at again.
 const markSQL = `WITH locked AS MATERIALIZED (
- SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published}{same} FOR NO KEY UPDATE SKIP LOCKED),
+ SELECT o.{id} AS id FROM {outbox} o WHERE {ours} AND o.{id} = ANY ($2) AND NOT {published}{same}
+ FOR NO KEY UPDATE SKIP LOCKED),
 todo AS MATERIALIZED (
- SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY (` + unlockedSQL + `) AND NOT {published}{same}),
+ SELECT o.{id} AS id FROM {outbox} o WHERE {ours} AND o.{id} = ANY (` + unlockedSQL + `) AND NOT {published}{same}),
 marked AS (
  UPDATE {outbox} SET {mark}
- WHERE {id} = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1),
+ WHERE {ours} AND {id} = ANY (ARRAY(SELECT id FROM locked)) RETURNING 1),
 again AS (
  INSERT INTO {batch} (source, size, ids) SELECT $1, count(*), array_agg(id)
  FROM (SELECT id FROM todo EXCEPT SELECT id FROM locked) r

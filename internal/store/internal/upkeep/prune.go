@@ -35,7 +35,7 @@ const (
 // it is never to be deleted. An id that another event used again has a later batch.
 const pruneSQL = `WITH ` + newest + `,
 needed AS MATERIALIZED (
- SELECT o.{id} AS id FROM {outbox} o WHERE o.{id} = ANY ($2) AND NOT {published}),
+ SELECT o.{id} AS id FROM {outbox} o WHERE {ours} AND o.{id} = ANY ($2) AND NOT {published}),
 gone AS (
  DELETE FROM {journal} j WHERE source = $1 AND event_id = ANY ($2)
  AND NOT EXISTS (SELECT FROM newest b WHERE ` + writtenLater + `)

@@ -23,7 +23,7 @@ const oldDead = `d.source = $1 AND (d.replayed_at IS NOT NULL OR d.discarded_at 
   AND b.wal_lsn <= (SELECT confirmed FROM {state} WHERE slot = $2)) END
  AND NOT EXISTS (SELECT FROM {parked} p WHERE p.source = $1 AND p.event_id = d.original_id)
  AND (EXISTS (SELECT FROM {journal} j WHERE j.source = $1 AND j.event_id = d.original_id)
-  OR NOT EXISTS (SELECT FROM {outbox} o WHERE o.{id} = d.original_id{collate_own} AND NOT {published}))`
+  OR NOT EXISTS (SELECT FROM {outbox} o WHERE {ours} AND o.{id} = d.original_id{collate_own} AND NOT {published}))`
 
 const pruneDeadSQL = `WITH gone AS (
  DELETE FROM {dlq} WHERE id = ANY (ARRAY(SELECT d.id FROM {dlq} d WHERE ` + oldDead +
