@@ -39,9 +39,13 @@ type Ender interface {
 	Ends(ctx context.Context, topic string) (map[int32]int64, error)
 }
 
-// Clustered is a [Driver] that can tell which cluster answers. ID is empty where brokers do not say.
+// Clustered is a [Driver] that can tell which cluster answers, and one topic from another of its name.
 type Clustered interface {
+	// ClusterID is empty where brokers do not say.
 	ClusterID(ctx context.Context) (id string, err error)
+	// TopicIDs are what the cluster called the topics when they were created. Topics that are not there, or have no id, are
+	// left out. None is created.
+	TopicIDs(ctx context.Context, topics []string) (map[string]string, error)
 }
 
 // TailQuery selects what to read.

@@ -87,8 +87,11 @@ const (
 // OtherSlotName returns the remedy for a slot with a [SlotStatus.Mismatch].
 const OtherSlotName = record.OtherSlotName
 
-// TopicItself is the partition of an [Offset] that notes the cluster of a topic.
-const TopicItself = record.TopicItself
+// TopicItself is the partition of an [Offset] that notes the cluster of a topic, TopicID that of one that notes its id.
+const (
+	TopicItself = record.TopicItself
+	TopicID     = record.TopicID
+)
 
 // What the tables say of an event.
 const (

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 
 	"github.com/cdc-relay/cdc-relay/sink"
+	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/connect"
 )
 
 const (
@@ -44,6 +47,22 @@ func (d *Driver) tailClient(topic string) (client *kafkago.Client, done func()) 
 func (d *Driver) ClusterID(ctx context.Context) (string, error) {
 	c, err := d.Ping(ctx)
 	return c.ID, err
+}
+
+// topicsAtOnce is how many topics one request for ids names.
+const topicsAtOnce = 1000
+
+// TopicIDs is [sink.Clustered].
+func (d *Driver) TopicIDs(ctx context.Context, topics []string) (map[string]string, error) {
+	ids := make(map[string]string, len(topics))
+	for some := range slices.Chunk(topics, topicsAtOnce) {
+		answer, err := d.ask(ctx, &connect.TopicIDs{ClientID: d.config.ClientID, Topics: some})
+		if err != nil {
+			return nil, fmt.Errorf("ask for the ids of topics: %w", err)
+		}
+		maps.Copy(ids, answer.(*connect.TopicIDs).IDs)
+	}
+	return ids, nil
 }
 
 // Ends is [sink.Ender].

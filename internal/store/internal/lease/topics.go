@@ -67,9 +67,12 @@ func (s *Lease) Tails(ctx context.Context) ([]record.TopicTail, error) {
 			if len(tails) == 0 || tails[len(tails)-1].Topic != topic {
 				tails = append(tails, record.TopicTail{Topic: topic, From: map[int32]int64{}, Since: since})
 			}
-			if tail := &tails[len(tails)-1]; partition == record.TopicItself {
+			switch tail := &tails[len(tails)-1]; partition {
+			case record.TopicItself:
 				tail.Cluster = next
-			} else {
+			case record.TopicID:
+				tail.ID = next
+			default:
 				tail.From[partition] = next
 			}
 			return nil

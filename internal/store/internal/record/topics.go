@@ -18,7 +18,12 @@ type TopicTail struct {
 	Since time.Time       // when the topic was first used: the start for partitions that are not in From
 	// Cluster is a digest of the cluster that had the topic, as the relay has noted it; 0: it has not.
 	Cluster int64
+	// ID is a digest of the id that the cluster gave the topic when it was created, likewise.
+	ID int64
 }
 
-// TopicItself is the partition number of the row that stands for the whole topic: its offset is a Cluster.
-const TopicItself = -1
+// Partition numbers of the rows that stand for the whole topic.
+const (
+	TopicItself = -1 // its offset is a Cluster
+	TopicID     = -2 // its offset is an ID
+)
