@@ -236,10 +236,10 @@ func (s *session) heed(err error) {
 	case s == nil:
 	case errors.Is(err, store.ErrFenced):
 		s.lose(restart.ErrTakenOver)
-	case errors.Is(err, store.ErrOtherTable):
-		s.suspect.Store(true)
 	case store.IsShutdown(err): // also what a take-over says to the sessions that it ends
 		s.lose(replication.ErrServerEnded)
+	case errors.Is(err, store.ErrOtherTable):
+		s.suspect.Store(true) // the next look for drift, which comes at once, ends the session
 	}
 }
 
