@@ -143,7 +143,7 @@ func (w *weighed) weigh(t *testing.T, of work) price {
 	count := func() (p price) {
 		harness.Eventually(t, waitLong, "the connections have ended", func(context.Context) string {
 			return w.pg.Query(t, `SELECT min('not yet') FROM pg_stat_activity WHERE datname = current_database()
- AND backend_type = 'client backend' AND pid <> pg_backend_pid()`)
+ AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND state <> 'idle in transaction'`)
 		})
 		_, err := fmt.Sscan(w.pg.Query(t, `SELECT concat_ws(' ',
  (SELECT sum(heap_blks_hit + heap_blks_read + coalesce(idx_blks_hit + idx_blks_read, 0) +
@@ -288,6 +288,9 @@ WHERE batch IN (SELECT batch FROM cdc_relay_journal_batch ORDER BY batch LIMIT %
 			}
 			return cmp.Or(err, conn.Close(t.Context()))
 		}
+	}},
+	{"read and delete 10 spooled rows", 10, func(t *testing.T, w *weighed) func(s *store.Store) error {
+		return w.sent(t, 10)
 	}},
 	{"what a start and a status read", 1, func(t *testing.T, _ *weighed) func(s *store.Store) error {
 		return func(s *store.Store) (err error) {

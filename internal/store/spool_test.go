@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func spoolMethods(s *store.Store) []calledMethod {
 		{"OpenSpool", func(ctx context.Context) error { _, err := s.OpenSpool(ctx); return err }},
 		{"Spooled", func(ctx context.Context) error { _, err := s.Spooled(ctx); return err }},
 		{"NextSpooled", func(ctx context.Context) error { _, _, err := s.NextSpooled(ctx, 1); return err }},
-		{"DeleteSpooled", func(ctx context.Context) error { return s.DeleteSpooled(ctx, 7) }},
+		{"DeleteSpooled", func(ctx context.Context) error { return s.DeleteSpooled(ctx, 1, 7) }},
 	}
 }
 
@@ -52,7 +53,7 @@ FROM cdc_relay_spool`)
 	if st != want || !st.Oldest.Equal(time.Unix(1001, 0)) {
 		t.Errorf("after a crash within a transaction: got %+v, want %+v", st, want)
 	}
-	must(t, "delete", s.DeleteSpooled(t.Context(), 1))
+	must(t, "delete", s.DeleteSpooled(t.Context(), 1, 1))
 	if now, err := s.Spooled(t.Context()); err != nil || now.First != 2 || now.Events != 5 {
 		t.Errorf("after the first row was sent: got %+v, %v, want it to begin at 2", now, err)
 	}
@@ -71,8 +72,32 @@ FROM cdc_relay_spool`)
 	if st, err := s.OpenSpool(t.Context()); err != nil || st.Last != 3 {
 		t.Errorf("after a crash within a large transaction: got %+v, %v, want nothing behind row 3", st, err)
 	}
-	must(t, "delete", s.DeleteSpooled(t.Context(), 3))
+	must(t, "delete", s.DeleteSpooled(t.Context(), 2, 3))
 	if n := pg.Query(t, `SELECT count(*) FROM cdc_relay_spool`); n != "5" {
 		t.Errorf("got %s rows left, want the 5 of the other source", n)
+	}
+}
+
+// sent prepares the last rows of a spool to be read and deleted. The rows before them are deleted, and a transaction
+// that began earlier keeps them in table and index.
+func (w *weighed) sent(t *testing.T, rows int) func(s *store.Store) error {
+	t.Helper()
+	deleted := w.rows / 10
+	w.exec(t, fmt.Sprintf(`INSERT INTO cdc_relay_spool SELECT source, i, 3, i, now(), 100, 'x'
+FROM cdc_relay_state, generate_series(1, %d) i`, deleted+rows))
+	older := w.pg.Connect(t)
+	_, err := older.Exec(t.Context(), "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT")
+	must(t, "begin an older transaction", err)
+	w.exec(t, fmt.Sprintf("DELETE FROM cdc_relay_spool WHERE number <= %d", deleted))
+	return func(s *store.Store) error {
+		_, err := s.State(t.Context()) // of which source the rows are
+		first, last := int64(deleted+1), int64(deleted+rows)
+		for after := first - 1; err == nil && after < last; after++ {
+			var r store.Spooled
+			if r, _, err = s.NextSpooled(t.Context(), after); err == nil && r.Number != after+1 {
+				err = fmt.Errorf("behind row %d: got row %d", after, r.Number)
+			}
+		}
+		return errors.Join(err, s.DeleteSpooled(t.Context(), first, last), older.Close(t.Context()))
 	}
 }

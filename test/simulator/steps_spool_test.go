@@ -25,7 +25,7 @@ var spoolSteps = []stepOf{
 		return fmt.Sprint(st.Last), err
 	}},
 	{"delete spooled", true, 1, func(p *drill, c *caller, d *dice) (string, error) {
-		return "", c.DeleteSpooled(p.ctx, int64(d.below(4)))
+		return "", c.DeleteSpooled(p.ctx, int64(d.below(2)), int64(d.below(4)))
 	}},
 }
 

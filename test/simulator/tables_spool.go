@@ -16,6 +16,8 @@ type spooledRow struct {
 	ids []string
 }
 
+func inOrder(a, b spooledRow) int { return cmp.Compare(a.Number, b.Number) }
+
 // OpenSpool deletes what is behind the last whole transaction.
 func (t *tables) OpenSpool(ctx context.Context) (st store.SpoolState, err error) {
 	err = t.fenced(ctx, "open spool", func(db *database) error {
@@ -64,7 +66,7 @@ func (t *tables) Spool(ctx context.Context, r store.Spooled) error {
 		} else {
 			r.Data = slices.Clone(r.Data)
 			db.spool[t.key()] = append(rows, spooledRow{r, idsIn(r.Data)})
-			slices.SortFunc(db.spool[t.key()], func(a, b spooledRow) int { return cmp.Compare(a.Number, b.Number) })
+			slices.SortFunc(db.spool[t.key()], inOrder)
 			t.w.counts.Spooled += r.Events
 		}
 		t.durable()
@@ -108,14 +110,24 @@ func (t *tables) NextSpooled(ctx context.Context, after int64) (r store.Spooled,
 	return r, ok, err
 }
 
-// DeleteSpooled deletes rows up to the number.
-func (t *tables) DeleteSpooled(ctx context.Context, upTo int64) error {
+// DeleteSpooled deletes the rows of these numbers.
+func (t *tables) DeleteSpooled(ctx context.Context, first, last int64) error {
 	return t.fenced(ctx, "delete spooled", func(db *database) error {
 		key, was := t.key(), db.spool[t.key()]
-		left := slices.DeleteFunc(slices.Clone(was), func(r spooledRow) bool { return r.Number <= upTo })
-		t.w.judgeSpoolDeleted(t, was[:len(was)-len(left)])
+		var gone, left []spooledRow
+		for _, r := range was {
+			if r.Number >= first && r.Number <= last {
+				gone = append(gone, r)
+			} else {
+				left = append(left, r)
+			}
+		}
+		t.w.judgeSpoolDeleted(t, gone)
 		db.spool[key] = left
-		t.relaxed(func() { db.spool[key] = append(slices.Clone(was[:len(was)-len(left)]), db.spool[key]...) })
+		t.relaxed(func() {
+			db.spool[key] = append(gone, db.spool[key]...)
+			slices.SortFunc(db.spool[key], inOrder)
+		})
 		return nil
 	})
 }

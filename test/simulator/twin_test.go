@@ -315,9 +315,9 @@ func (t twin) NextSpooled(ctx context.Context, after int64) (store.Spooled, bool
 	return r.A, r.B, err
 }
 
-func (t twin) DeleteSpooled(ctx context.Context, upTo int64) error {
-	return do(ctx, t, "delete spooled", func(ctx context.Context) error { return t.real.DeleteSpooled(ctx, upTo) },
-		func(ctx context.Context) error { return t.tables.DeleteSpooled(ctx, upTo) })
+func (t twin) DeleteSpooled(ctx context.Context, first, last int64) error {
+	return do(ctx, t, "delete spooled", func(ctx context.Context) error { return t.real.DeleteSpooled(ctx, first, last) },
+		func(ctx context.Context) error { return t.tables.DeleteSpooled(ctx, first, last) })
 }
 
 func (t twin) Tails(ctx context.Context) ([]store.TopicTail, error) {

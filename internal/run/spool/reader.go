@@ -118,8 +118,8 @@ func (s *Spool) Sweep(ctx context.Context) {
 	given := s.given.Load() // before the look at what is left
 	done, events := s.settled(s.o.Sent())
 	if len(done) > 0 {
-		last := done[len(done)-1]
-		if s.call(ctx, deleting, func() error { return s.o.Tables.DeleteSpooled(ctx, last.number) }) != nil {
+		first, last := done[0].number, done[len(done)-1].number
+		if s.call(ctx, deleting, func() error { return s.o.Tables.DeleteSpooled(ctx, first, last) }) != nil {
 			return
 		}
 		s.events.Add(-int64(events))

@@ -38,7 +38,7 @@ type Tables interface {
 	OpenSpool(ctx context.Context) (store.SpoolState, error)
 	Spool(ctx context.Context, r store.Spooled) error
 	NextSpooled(ctx context.Context, after int64) (r store.Spooled, ok bool, err error)
-	DeleteSpooled(ctx context.Context, upTo int64) error
+	DeleteSpooled(ctx context.Context, first, last int64) error
 }
 
 // Options configure a Spool.

@@ -110,18 +110,14 @@ WHERE source = $1 AND number > $2 ORDER BY number LIMIT 1`), s.db.Source(), afte
 	return r, ok, nil
 }
 
-// DeleteSpooled deletes rows up to the number, and all that were before it, in one transaction: a part of what they
-// hold could not be read without the rest. It does not wait for the disk: what is forgotten is read and looked up once
-// more. Fenced.
-func (s *Queue) DeleteSpooled(ctx context.Context, upTo int64) error {
-	var rows int
-	err := s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&rows) }, s.db.Names.SQL(
-		`SELECT count(*) FROM {spool} WHERE source = $1 AND number <= $2`), s.db.Source(), upTo)
-	if err != nil {
-		return fmt.Errorf("count what is sent of the spool: %w", err)
-	}
-	err = s.db.Fenced(ctx, db.Noting.For(rows*spoolRow), func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.db.Names.SQL(`DELETE FROM {spool} WHERE source = $1 AND number <= $2`), s.db.Source(), upTo)
+// DeleteSpooled deletes the rows of these numbers, in one transaction: a part of what they hold could not be read
+// without the rest. It does not wait for the disk: what is forgotten is read and looked up once more. With a first
+// number it reads nothing of the rows deleted before, which stay in table and index while a transaction older than
+// their deletion is open. Fenced.
+func (s *Queue) DeleteSpooled(ctx context.Context, first, last int64) error {
+	err := s.db.Fenced(ctx, db.Noting.For(int(last-first+1)*spoolRow), func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.Names.SQL(`DELETE FROM {spool} WHERE source = $1 AND number BETWEEN $2 AND $3`),
+			s.db.Source(), first, last)
 		return err
 	})
 	if err != nil {
