@@ -27,8 +27,9 @@ func (s *Queue) OpenSpool(ctx context.Context) (st record.SpoolState, err error)
 			if err != nil {
 				return err
 			}
-			more = done.RowsAffected() == spoolStep
-			st, err = s.spooled(ctx, tx)
+			if more = done.RowsAffected() == spoolStep; !more { // it reads all rows
+				st, err = s.spooled(ctx, tx)
+			}
 			return err
 		})
 	}
