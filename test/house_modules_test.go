@@ -127,5 +127,8 @@ var modules = map[string]room{
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},
 	},
 	"test/mutate": {},
-	"test/bench":  {tests: []string{"internal/bench", "sink", "sink/kafka"}},
+	"test/bench": {
+		tests:    []string{"internal/bench", "internal/run/spool", "sink", "sink/kafka"},
+		external: []string{"github.com/klauspost/compress"},
+	},
 }

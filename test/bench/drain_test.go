@@ -22,7 +22,11 @@ func (st *stage) drains(t *testing.T, r *result, d drain) {
 	if st.parkedKeys > 0 || st.journal > 0 {
 		once = st.drainBeside
 	}
-	if st.spool != "" {
+	switch st.spool {
+	case "":
+	case drainSizes:
+		once = st.drainSizes
+	default:
 		once = st.drainSpool
 	}
 	if st.journal > 0 {

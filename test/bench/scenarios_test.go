@@ -27,7 +27,7 @@ type shape struct {
 	parkedKeys   int    // further keys, each with an event that the broker has refused
 	journal      int    // events that were published before
 	randomIDs    bool   // version 4; else 7
-	spool        string // drainSpooled or drainRestarted: where the events come from; else from the slot
+	spool        string // drainSpooled, drainRestarted, drainSizes: where the events come from; else from the slot
 }
 
 // or gives what is not said in s by what others say.
@@ -96,6 +96,7 @@ func (o options) drains() []drain {
 		{drainLongV4, o.events, 100, shape{journal: o.longJournal, randomIDs: true}},
 		{drainSpooled, o.events, 100, shape{spool: drainSpooled}},
 		{drainRestarted, o.events, 100, shape{spool: drainRestarted}},
+		{drainSizes, o.events, 100, shape{spool: drainSizes, afterPublish: "keep"}},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 const (
 	drainSpooled   = "spooled"           // events come from cdc_relay_spool, in the session that stored them
 	drainRestarted = "spooled-restarted" // in one after a restart, which looks every id up
+	drainSizes     = "spool-sizes"       // the same with 1, 10 and 100 times as many events spooled
 )
 
 // spoolSettings let a paused relay spool soon.
