@@ -2,9 +2,12 @@ package relay_test
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/store"
@@ -57,6 +60,45 @@ func (t cutOffTables) UnrecordedIn(ctx context.Context, from, to int64, limit in
 		return nil, context.DeadlineExceeded
 	}
 	return t.Tables.UnrecordedIn(ctx, from, to, limit)
+}
+
+// timedOut are real tables in which a round that reads far back does not end in its time.
+type timedOut struct{ relay.RealPostgres }
+
+func (p timedOut) OpenTables(ctx context.Context, c store.Config) (relay.Tables, error) {
+	tables, err := p.RealPostgres.OpenTables(ctx, c)
+	return timedOutTables{tables}, err
+}
+
+type timedOutTables struct{ relay.Tables }
+
+func (t timedOutTables) UnrecordedSince(ctx context.Context, since time.Time, limit int) ([][]byte, error) {
+	if time.Since(since) > time.Hour {
+		return nil, fmt.Errorf("look for unrecorded rows: %w", &pgconn.PgError{Code: "57014"})
+	}
+	return t.Tables.UnrecordedSince(ctx, since, limit)
+}
+
+// More rows than one statement can read in its time are behind the horizon, as after a long outage. Breaks it catches:
+// rounds that begin again, and again do not end; a horizon that stays where it was.
+func TestRoundThatDoesNotEndIsASweep(t *testing.T) {
+	t.Parallel()
+	b := newAuditBed(t)
+	b.started()
+	b.hide(many(1, 5, 3))
+	b.pg.Exec(t, "UPDATE cdc_relay_state SET swept_at = now(), horizon = now() - interval '2 hours'")
+	b.postgres = timedOut{}
+	r, stop := b.start()
+	b.waitRecorded(5)
+	b.waitQuery("the horizon moves", "SELECT horizon > now() - interval '1 hour' FROM cdc_relay_state", "true")
+	b.hide(many(6, 5, 3)) // for a round
+	b.waitRecorded(10)
+	b.wantLate("outbox.event.order", 1, 10)
+	b.waitReady(r)
+	if age := metric(t, r, "outbox_audited_until_seconds"); age > 60 {
+		t.Errorf("outbox_audited_until_seconds: got %v", age)
+	}
+	mustStop(t, stop)
 }
 
 // A partition is attached, and the look at the whole table is cut off, or the stream ends before anybody has looked.

@@ -203,6 +203,9 @@ func Classify(err error) Class { return record.Classify(err) }
 // IsTransient reports whether the same call may succeed later without anybody changing the relay's set-up.
 func IsTransient(err error) bool { return record.IsTransient(err) }
 
+// IsOutOfTime reports whether the server ended a statement: in most cases one that took longer than it may.
+func IsOutOfTime(err error) bool { return record.IsOutOfTime(err) }
+
 // IsLock reports whether another session stood in the way, and will not forever.
 func IsLock(err error) bool { return record.IsLock(err) }
 

@@ -273,6 +273,9 @@ func (c *Reconciler) round(ctx context.Context, s Stream) error {
 	}
 	passed := c.horizon.advance(running) // before the look, which sees what is over then
 	ids, err := c.tables.UnrecordedSince(ctx, c.state.Horizon.Add(-horizonMargin), unrecordedMost)
+	if store.IsOutOfTime(err) {
+		return c.sweepInstead(ctx)
+	}
 	if err != nil {
 		return err
 	}

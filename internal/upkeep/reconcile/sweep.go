@@ -15,7 +15,9 @@ type sweep struct {
 	missed  int
 	resting time.Time // until then
 	took    time.Duration
-	soon    bool // it is the one that could not wait
+	soon    bool      // it is the one that could not wait
+	instead bool      // of a round
+	horizon time.Time // once nothing is missed; zero: as it was
 }
 
 // Covers records the tables of the outbox. An attached one brings rows that are not in the WAL: the whole
@@ -44,6 +46,28 @@ func (c *Reconciler) beginSweep(ctx context.Context) error {
 	}
 	c.state.Ranged, c.state.Blocks = state.Ranged, state.Blocks
 	c.sweep = &sweep{began: time.Now(), end: state.Blocks, soon: soon}
+	return nil
+}
+
+// sweepInstead has a sweep take the place of a round that one statement cannot read, since there are so many rows behind
+// the horizon, as after an outage.
+func (c *Reconciler) sweepInstead(ctx context.Context) error {
+	running, err := c.tables.Running(ctx) // the statement took its time: what ran before it may be over
+	if err != nil {
+		return err
+	}
+	passed := c.horizon.advance(running)
+	if c.sweep == nil {
+		if err := c.beginSweep(ctx); err != nil {
+			return err
+		}
+		if passed {
+			c.sweep.horizon = c.horizon.next
+		}
+	}
+	c.sweep.instead, c.due = true, time.Now().Add(sweepEvery) // its end makes the next round due
+	c.log.Info().Time("horizon", c.state.Horizon).
+		Msg("too many rows for one reconcile round; reading the whole table piece by piece instead")
 	return nil
 }
 
@@ -88,9 +112,17 @@ func (c *Reconciler) look(ctx context.Context, s Stream, w *sweep) (seen int, er
 func (c *Reconciler) swept(ctx context.Context, w *sweep, missed int) error {
 	c.sweep = nil
 	c.due = time.Now().Add(max(c.interval, roundRest*w.took))
-	if !c.state.Ranged {
+	if !c.state.Ranged || w.instead {
 		c.judge(missed, true, w.began)
+	}
+	if !c.state.Ranged {
 		return nil
+	}
+	if missed == 0 && !w.horizon.IsZero() {
+		c.state.Horizon, c.horizon = w.horizon, horizon{}
+		if err := c.saveHorizon(ctx); err != nil {
+			return err
+		}
 	}
 	c.state.SweptAt = w.began
 	return c.tables.SaveSweep(ctx, w.began)

@@ -115,6 +115,13 @@ func IsLock(err error) bool {
 	return errors.As(err, &pg) && (pg.Code == "40001" || pg.Code == "40P01" || pg.Code == "55P03")
 }
 
+// IsOutOfTime reports that the server ended a statement: in most cases one that took longer than it may
+// (query_canceled).
+func IsOutOfTime(err error) bool {
+	pg, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pg.Code == "57014"
+}
+
 // IsShutdown reports that the server ends this session or lets no one in, as it does when it shuts down
 // (admin_shutdown, crash_shutdown, cannot_connect_now).
 func IsShutdown(err error) bool {
