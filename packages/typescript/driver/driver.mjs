@@ -130,8 +130,9 @@ const commands = {
     }
     return { outcomes: outcomes.join(' ') }
   },
-  async run({ brokers, topics, group, workers }) {
-    running = await run(inbox, { kafka: await client(brokers), topics, groupId: group, workers, consumer: timing })
+  async run({ broker = 'kafka', brokers, url, topics, group, workers }) {
+    if (broker !== 'kafka') running = await sources[broker](url, topics, workers)
+    else running = await run(inbox, { kafka: await client(brokers), topics, groupId: group, workers, consumer: timing })
     return {}
   },
   async loop({ brokers, topics, group, workers }) {
@@ -157,6 +158,31 @@ function received(m) {
   const headers = { event_type: 'Effect', ...m.id !== undefined && { id: m.id }, ...m.headers }
   for (const name in headers) if (headers[name] === null) delete headers[name]
   return { topic: m.topic, partition: m.partition, offset: BigInt(m.offset), key, value, headers }
+}
+
+/** Ways to read other brokers than Kafka. */
+const sources = {
+  async nats(url, subjects, workers) {
+    const { connect } = await import('@nats-io/transport-node')
+    const { run } = await import('@cdc-relay/inbox/nats')
+    return await run(inbox, { connection: await connect({ servers: url, maxReconnectAttempts: -1 }), subjects, workers })
+  },
+  async 'redis-stream'(url, streams, workers) {
+    const { Redis } = await import('ioredis')
+    const { run } = await import('@cdc-relay/inbox/ioredis')
+    return await run(inbox, { redis: new Redis(url), streams, workers })
+  },
+  async rabbitmq(url, queues, workers) {
+    const amqp = await import('amqplib')
+    const { run } = await import('@cdc-relay/inbox/amqplib')
+    return await run(inbox, { connect: () => amqp.connect(url), queues, workers })
+  },
+  async bullmq(url, queues, workers) {
+    const { Redis } = await import('ioredis')
+    const { run } = await import('@cdc-relay/inbox/bullmq')
+    const connection = new Redis(url, { maxRetriesPerRequest: null })
+    return await run(inbox, { connection, queues, workers, lockDurationMs: 2_000 })
+  },
 }
 
 const timing = { sessionTimeout: 6_000, heartbeatInterval: 500, rebalanceTimeout: 6_000, maxWaitTimeInMs: 200 }
