@@ -14,7 +14,7 @@ import threading
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psycopg
 from confluent_kafka import Consumer
@@ -23,13 +23,17 @@ from psycopg_pool import ConnectionPool
 import cdc_relay_emit
 import cdc_relay_inbox
 from cdc_relay_emit import Event
-from cdc_relay_inbox import Inbox, Message, Outage, Permanent, Retry, RetryAfter
+from cdc_relay_inbox import Inbox, Message, Outage, Permanent, Retry, RetryAfter, aio
 
 URL = os.environ["DATABASE_URL"]
 logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 faulthandler.register(signal.SIGUSR1)  # prints what each thread is doing
 pool = inbox = runner = running = None
+LOOP = None
+if os.environ.get("HANDLERS") == "asyncio":
+    LOOP = asyncio.new_event_loop()
+    threading.Thread(target=LOOP.run_forever, daemon=True).start()
 
 
 def fail(error):
@@ -51,6 +55,8 @@ def run(sql):
     return lambda event, conn: conn.execute(sql)
 
 
+SWALLOWED = {"swallowed": "SELECT 1 / 0", "rollback swallowed": "ROLLBACK"}
+
 # Ways to fail, by the name that a payload has in its field fails.
 FAILURES = {
     "error": fail(ValueError("no such customer")),
@@ -60,11 +66,9 @@ FAILURES = {
     "later": fail(RetryAfter(0.03, "come back")),
     "like a lost connection": fail(psycopg.OperationalError("server closed the connection unexpectedly")),
     "cancelled": fail(asyncio.CancelledError()),
-    "swallowed": swallow("SELECT 1 / 0"),
     "unique": run("INSERT INTO once VALUES (1), (1)"),
     "rollback": lambda event, conn: conn.rollback(),
     "commit": run("INSERT INTO scratch VALUES (1); COMMIT"),
-    "rollback swallowed": swallow("ROLLBACK"),
     "slow": lambda event, conn: time.sleep(60),
     "slow statement": run("SELECT pg_sleep(60)"),
     "ends its session": run("SELECT pg_terminate_backend(pg_backend_pid())"),
@@ -74,6 +78,7 @@ FAILURES = {
                      SELECT 'a''; COMMIT; b', E'\\'; COMMIT; c' AS "; ROLLBACK;", $$; COMMIT$$
                      -- ; COMMIT
                      /* ; COMMIT */"""),
+    **{name: swallow(sql) for name, sql in SWALLOWED.items()},
     "death": lambda event, conn: os.kill(os.getpid(), signal.SIGKILL),
 }
 
@@ -89,6 +94,26 @@ def effect(event, conn):
         return
     if not conn.execute("SELECT FROM fixed").fetchall():
         FAILURES[payload["fails"]](event, conn)
+
+
+async def effect_async(event, conn):
+    """Do what effect does, with a connection of asyncio."""
+    payload = event.payload or {}
+    values = event.id, event.key, payload.get("n"), event.attempt, len(json.dumps(event.payload))
+    await conn.execute("INSERT INTO effect (id, key, n, attempt, length) VALUES (%s, %s, %s, %s, %s)", values)
+    if "fails" not in payload or event.attempt > payload.get("until", event.attempt) or event.replay:
+        return
+    if await (await conn.execute("SELECT FROM fixed")).fetchall():
+        return
+    if payload["fails"] == "slow":
+        await asyncio.sleep(60)
+    elif payload["fails"] in SWALLOWED:
+        with suppress(Exception):
+            await conn.execute(SWALLOWED[payload["fails"]])
+    else:
+        result = FAILURES[payload["fails"]](event, conn)
+        if asyncio.iscoroutine(result):
+            await result
 
 
 def an_event(fields):
@@ -170,7 +195,7 @@ def op_open(options=None, dieAt=0, **_):
     if "handlerTimeoutMs" in options:
         options["handler_timeout"] = options.pop("handlerTimeoutMs") / 1000
     inbox = Inbox(pool, "billing", retry=Retry(**retry), **options)
-    inbox.on("Effect", effect)
+    inbox.on("Effect", aio.handler(effect_async, LOOP) if LOOP else effect)
     return {"emitters": list(EMITTERS)}
 
 
@@ -223,10 +248,38 @@ def op_retry(until="quiet", **_):
             return {"outcomes": " ".join(outcomes)}
 
 
-def op_run(brokers, topics, group, workers, **_):
+def from_nats(url, subjects, workers):
+    from cdc_relay_inbox.nats import Runner
+    return Runner(inbox, subjects, workers=workers, servers=url)
+
+
+def from_rabbitmq(url, queues, workers):
+    import pika
+
+    from cdc_relay_inbox.rabbitmq import Runner
+    return Runner(inbox, queues, pika.URLParameters(url), workers=workers)
+
+
+def from_redis(url, streams, workers):
+    import redis
+
+    from cdc_relay_inbox.redis import Runner
+    return Runner(inbox, streams, redis.Redis.from_url(url), workers=workers)
+
+
+SOURCES = {"nats": from_nats, "rabbitmq": from_rabbitmq, "redis-stream": from_redis}
+
+
+def op_run(topics, workers, broker="kafka", url=None, brokers=None, group=None, **_):
     from cdc_relay_inbox.kafka import Runner
     global runner, running
-    runner = Runner(inbox, topics, config(brokers, group), workers=workers)
+    if broker == "kafka":
+        runner = Runner(inbox, topics, config(brokers, group), workers=workers)
+    else:
+        runner = SOURCES[broker](url, topics, workers)
+    if LOOP:
+        running = Task(aio.run(runner))
+        return {}
     running = threading.Thread(target=runner.run)
     running.start()
     return {}
@@ -275,9 +328,25 @@ class Loop:
                     insert(conn, headers["id"].decode(), m.key().decode(), payload["n"], 1, len(json.dumps(payload)))
 
 
+class Task:
+    """A task in the loop, with the functions of a thread that is asked to end."""
+
+    def __init__(self, coroutine):
+        async def start():
+            return asyncio.create_task(coroutine)
+        self.task = asyncio.run_coroutine_threadsafe(start(), LOOP).result()
+
+    def join(self):
+        async def end():
+            self.task.cancel()
+            await asyncio.wait([self.task])
+        asyncio.run_coroutine_threadsafe(end(), LOOP).result()
+
+
 def op_stop(**_):
-    if runner:
+    if runner and not LOOP:
         runner.stop()
+    if runner:
         running.join()
     pool.close()
     return {}

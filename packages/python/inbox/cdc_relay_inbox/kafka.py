@@ -17,12 +17,11 @@ from ._inbox import Inbox
 from ._ledger import Place, Since
 from ._message import Message, SetBack, Unavailable, read
 from ._pace import Lanes
+from ._retries import retry
 
 _log = logging.getLogger("cdc_relay_inbox")
 _WINDOW = 500  # messages in flight; of a partition, so many are suspects after a crash
 _CHECK_EVERY = 1.0
-_FORGET_EVERY = 60.0
-_RETRY_EVERY = 0.25
 T = TypeVar("T")
 
 
@@ -66,7 +65,7 @@ class Runner:
         self._stop.set()
 
     def run(self) -> None:
-        retries = threading.Thread(target=self._retries, name="inbox retries")
+        retries = threading.Thread(target=retry, args=(self._inbox, self._stop), name="inbox retries")
         retries.start()
         checked = time.monotonic()
         self._consumer.subscribe(self._topics, on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked)
@@ -215,24 +214,6 @@ class Runner:
         _log.error("the database has less than this process committed: it was restored. Reading again from its offsets")
         # Not seek, which raises while the fetching of a partition begins or ends.
         self._consumer.assign(self._positions([TopicPartition(*key) for key in self._parts]))
-
-    def _retries(self) -> None:
-        """Try parked events when they are due, and forget old ids."""
-        inbox, forgot = self._inbox, time.monotonic()
-        while not self._stop.is_set():
-            try:
-                if inbox.retry_due() is not None:
-                    continue
-                if time.monotonic() - forgot > _FORGET_EVERY:
-                    forgot = time.monotonic()
-                    inbox.ledger.forget(inbox.keep)
-            except Exception as error:
-                _log.error("retries: %s", error)
-                self._stop.wait(1)
-            due = inbox.due_at
-            if due <= time.monotonic():
-                inbox.due_at = float("inf")
-            self._stop.wait(max(0.005, min(due - time.monotonic(), _RETRY_EVERY)))
 
     def _until_available(self, work: Callable[[], T]) -> T:
         """Run work again while the database or the broker does not answer, until stop."""
