@@ -81,12 +81,14 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"killed takeover seconds": {ci: 10, nightly: 1},
 
 	// Of the packages for other languages, each.
-	"kills of a package":           {ci: 0, nightly: 20},
-	"restores beneath a package":   {ci: 0, nightly: 1},
-	"events at a package's rate":   {ci: 0, nightly: 20_000},
-	"READMEs that are followed":    {ci: 0, nightly: 1}, // which installs from registries
-	"pages of five minutes":        {ci: 0, nightly: 1}, // which installs from registries
-	"every nth step dies in a run": {ci: 8, nightly: 1},
+	"kills of a package":                 {ci: 0, nightly: 20},
+	"kills before another broker":        {ci: 1, nightly: 20},
+	"contracts with handlers of asyncio": {ci: 0, nightly: 1},
+	"restores beneath a package":         {ci: 0, nightly: 1},
+	"events at a package's rate":         {ci: 0, nightly: 20_000},
+	"READMEs that are followed":          {ci: 0, nightly: 1}, // which installs from registries
+	"pages of five minutes":              {ci: 0, nightly: 1}, // which installs from registries
+	"every nth step dies in a run":       {ci: 8, nightly: 1},
 
 	"chaos faults":  {ci: 12, nightly: 200},
 	"verified rows": {ci: 20_000, nightly: 1_000_000},

@@ -216,20 +216,12 @@ func TestARestoredDatabaseIsFilledUpAgain(t *testing.T) {
 	if harness.Count(t, "restores beneath a package") == 0 {
 		t.Skip("at night")
 	}
-	tables := []string{"effect", "inbox_event", "inbox_parked", "inbox_dead", "inbox_offset", "inbox_suspect"}
 	each(t, func(t *testing.T, w *world) {
 		f := newFlow(t, w)
 		d := f.run(t)
 		f.send(t, 300)
 		f.decided(t, f.sent, d)
-		w.pg.Exec(t, "CREATE SCHEMA older")
-		back := "DO $$ BEGIN LOOP BEGIN LOCK TABLE " + strings.Join(tables, ", ") + " NOWAIT; EXIT; " +
-			"EXCEPTION WHEN lock_not_available THEN PERFORM pg_sleep(0.002); END; END LOOP; "
-		for _, table := range tables {
-			w.pg.Exec(t, fmt.Sprintf("CREATE TABLE older.%[1]s AS TABLE %[1]s", table))
-			back += fmt.Sprintf("DELETE FROM %[1]s; INSERT INTO %[1]s OVERRIDING SYSTEM VALUE TABLE older.%[1]s; ", table)
-		}
-		back += "END $$"
+		back := w.keep(t)
 		f.send(t, 600)
 		f.decided(t, f.sent, d)
 		w.pg.Exec(t, back) // idle
@@ -242,4 +234,18 @@ func TestARestoredDatabaseIsFilledUpAgain(t *testing.T) {
 		f.decided(t, f.sent, d)
 		f.judge(t)
 	})
+}
+
+// keep copies the tables, and returns a statement that sets them back to the copy.
+func (w *world) keep(t *testing.T) (back string) {
+	t.Helper()
+	tables := []string{"effect", "inbox_event", "inbox_parked", "inbox_dead", "inbox_offset", "inbox_suspect"}
+	w.pg.Exec(t, "CREATE SCHEMA older")
+	back = "DO $$ BEGIN LOOP BEGIN LOCK TABLE " + strings.Join(tables, ", ") + " NOWAIT; EXIT; " +
+		"EXCEPTION WHEN lock_not_available THEN PERFORM pg_sleep(0.002); END; END LOOP; "
+	for _, table := range tables {
+		w.pg.Exec(t, fmt.Sprintf("CREATE TABLE older.%[1]s AS TABLE %[1]s", table))
+		back += fmt.Sprintf("DELETE FROM %[1]s; INSERT INTO %[1]s OVERRIDING SYSTEM VALUE TABLE older.%[1]s; ", table)
+	}
+	return back + "END $$"
 }

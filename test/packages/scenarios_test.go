@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -119,22 +120,49 @@ func TestEmittersKeepTheContract(t *testing.T) {
 
 func TestInboxesKeepTheContract(t *testing.T) {
 	harness.Full(t)
-	each(t, func(t *testing.T, w *world) {
-		d := w.start(t, nil)
-		for _, s := range scenarios(t, "inbox.json") {
-			t.Run(s.Name, func(t *testing.T) {
-				w.clear(t)
-				d.t = t
-				if s.Options == nil {
-					s.Options = object{}
-				}
-				d.open(object{"op": "open", "options": s.Options})
-				for n, one := range s.Steps {
-					w.step(t, d, one, n)
-				}
-			})
-		}
-	})
+	each(t, keepsTheContract)
+}
+
+// Breaks it catches: a coroutine that has its effect outside the transaction of its event, ends that, or goes on after it.
+func TestHandlersOfAsyncioKeepTheContract(t *testing.T) {
+	harness.Full(t)
+	if harness.Count(t, "contracts with handlers of asyncio") == 0 {
+		t.Skip("at night")
+	}
+	command := slices.Insert(languages["Python"](t), 1, "HANDLERS=asyncio")
+	w := newWorld(t, harness.Postgres(t), command)
+	keepsTheContract(t, w)
+	w.clear(t)
+	f := newBrokerFlow(t, w, "redis-stream")
+	f.emit(t, 1)
+	d := f.read(t)
+	f.emit(t, 300)
+	f.decided(t, f.sent, d)
+	f.judge(t)
+	if answer := d.do(object{"op": "stop"}); answer["error"] != nil { // it cancels the task
+		t.Errorf("stop: %v", answer["error"])
+	}
+	if got := w.pg.Query(t, "SELECT count(*) FROM inbox_offset WHERE holder IS NOT NULL"); got != "0" {
+		t.Errorf("topics that are not released by a task that was cancelled: got %s, want 0", got)
+	}
+}
+
+func keepsTheContract(t *testing.T, w *world) {
+	t.Helper()
+	d := w.start(t, nil)
+	for _, s := range scenarios(t, "inbox.json") {
+		t.Run(s.Name, func(t *testing.T) {
+			w.clear(t)
+			d.t = t
+			if s.Options == nil {
+				s.Options = object{}
+			}
+			d.open(object{"op": "open", "options": s.Options})
+			for n, one := range s.Steps {
+				w.step(t, d, one, n)
+			}
+		})
+	}
 }
 
 func (w *world) step(t *testing.T, d *driver, one step, n int) {

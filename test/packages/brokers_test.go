@@ -1,0 +1,212 @@
+package packages
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/test/harness"
+)
+
+// source is a broker that a package reads, besides Kafka.
+type source struct {
+	url      func(*testing.T) string
+	settings func(url string) []any
+	topology string // the argument of init that creates a queue, named by the topic and what the queue has behind it
+	behind   string
+}
+
+var sources = map[string]source{
+	"nats": {
+		url:      func(t *testing.T) string { t.Helper(); return harness.NATS(t).URL },
+		settings: func(url string) []any { return []any{"nats.url", url, "nats.create_streams.enabled", true} },
+	},
+	"redis-stream": {
+		url:      func(t *testing.T) string { t.Helper(); return "redis://" + harness.Redis(t).Addr },
+		settings: func(url string) []any { return []any{"redis.url", url} },
+	},
+	"rabbitmq": {
+		url: func(t *testing.T) string {
+			t.Helper()
+			return "amqp://guest:guest@" + harness.RabbitMQ(t).Addr + "/"
+		},
+		settings: func(url string) []any { return []any{"rabbitmq.url", url} },
+		topology: "--rabbitmq-topology", behind: ".work",
+	},
+	"bullmq": {
+		url:      func(t *testing.T) string { t.Helper(); return "redis://" + harness.Redis(t).Addr },
+		settings: func(url string) []any { return []any{"redis.url", url, "bullmq.version", 5} },
+	},
+}
+
+// reads are the brokers that each package reads.
+var reads = map[string][]string{
+	"Python":     {"nats", "redis-stream", "rabbitmq"},
+	"TypeScript": {"nats", "redis-stream", "rabbitmq", "bullmq"},
+}
+
+// brokerFlow is a relay that publishes to a broker, and drivers that read there.
+type brokerFlow struct {
+	*flow
+	broker, url string
+	outbox      *harness.PG
+}
+
+func newBrokerFlow(t *testing.T, w *world, broker string) *brokerFlow {
+	t.Helper()
+	s := sources[broker]
+	f := &brokerFlow{flow: &flow{world: w}, broker: broker, url: s.url(t), outbox: harness.Postgres(t)}
+	settings := harness.NewSettings(t, f.outbox, nil).With(append(s.settings(f.url), "sink", broker)...)
+	delete(settings, "kafka.brokers")
+	delete(settings, "outbox.columns.headers")
+	relay := harness.NewRelay(t, settings)
+	relay.Init(t)
+	topic := settings.Topic("order")
+	f.topic = topic + s.behind
+	if s.topology != "" {
+		if code, _, said := relay.Run(t, "init", s.topology, "--message-topic", topic); code != 0 {
+			t.Fatalf("init %s: exit code %d: %s", s.topology, code, said)
+		}
+	}
+	relay.Start(t)
+	relay.WaitReady(t, time.Minute)
+	return f
+}
+
+// emit writes events of all keys: some fail once, and some always.
+func (f *brokerFlow) emit(t *testing.T, n int) {
+	t.Helper()
+	f.outbox.Exec(t, fmt.Sprintf(`INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload)
+		SELECT 'order', 'k' || n %% %d, 'Effect', CASE WHEN n %% 97 = 0 THEN jsonb_build_object('n', n, 'fails', 'permanent')
+			WHEN n %% 31 = 0 THEN jsonb_build_object('n', n, 'fails', 'swallowed', 'until', 1)
+			ELSE jsonb_build_object('n', n) END
+		FROM generate_series(%d, %d) n ORDER BY n`, keys, f.sent+1, f.sent+n))
+	f.never += (f.sent+n)/97 - f.sent/97
+	f.sent += n
+}
+
+func (f *brokerFlow) read(t *testing.T) *driver {
+	t.Helper()
+	d := f.start(t, nil)
+	answer := d.do(object{"op": "run", "broker": f.broker, "url": f.url, "topics": []string{f.topic}, "workers": 4})
+	if answer["error"] != nil {
+		t.Fatalf("run: %v", answer["error"])
+	}
+	return d
+}
+
+// onBrokers runs a test in each language, on each broker that its package reads, but for some.
+func onBrokers(t *testing.T, test func(t *testing.T, f *brokerFlow), but ...string) {
+	t.Helper()
+	for language, brokers := range reads {
+		for _, broker := range brokers {
+			if slices.Contains(but, broker) {
+				continue
+			}
+			t.Run(language+"/"+broker, func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t, harness.Postgres(t), languages[language](t))
+				test(t, newBrokerFlow(t, w, broker))
+			})
+		}
+	}
+}
+
+// Two processes share a queue or stream that a relay fills. The one that reads is killed, and the other one takes over;
+// then a process stops in good order. Breaks it catches: an acknowledgement before the commit; a successor that reads
+// before it has back what the dead one had, or that gets it back in another order.
+func TestKilledConsumersOfBrokersLoseAndDoubleNothing(t *testing.T) {
+	harness.Full(t)
+	kills := harness.Count(t, "kills before another broker")
+	onBrokers(t, func(t *testing.T, f *brokerFlow) {
+		f.pg.Exec(t, slow)
+		f.emit(t, 1) // a stream exists from now on
+		running := []*driver{f.read(t), nil}
+		f.decided(t, 1, running[0])
+		running[1] = f.read(t)
+		const holder = "SELECT coalesce(max(holder), '') FROM inbox_offset"
+		for n := range kills {
+			before := f.sent
+			f.emit(t, 300)
+			f.decided(t, before+40*(n%5), running...) // in the middle of what was emitted
+			former := f.pg.Query(t, holder)
+			running[n%2].kill()
+			if kills == 1 { // in CI, which does not wait for the lease to end
+				f.pg.Exec(t, "UPDATE inbox_offset SET at = now() - interval '1 minute'")
+			}
+			harness.Eventually(t, time.Minute, "the other process takes over", func(ctx context.Context) string {
+				if now, err := f.pg.TryQuery(ctx, holder); err != nil || now == former {
+					return fmt.Sprintf("the holder is %s (%v): %.2000s", now, err, running[1-n%2].err)
+				}
+				return ""
+			})
+			running[n%2] = f.read(t)
+		}
+		f.decided(t, f.sent, running...)
+		f.judge(t)
+		for _, d := range running {
+			if answer := d.do(object{"op": "stop"}); answer["error"] != nil {
+				t.Errorf("stop: %v", answer["error"])
+			}
+		}
+		if got := f.pg.Query(t, "SELECT count(*) FROM inbox_offset WHERE holder IS NOT NULL"); got != "0" {
+			t.Errorf("topics that are not released after a stop: got %s, want 0", got)
+		}
+		f.emit(t, 20)
+		last := f.read(t)
+		f.decided(t, f.sent, last) // at once: the topic was released
+		f.judge(t)
+		f.sameAsEmitted(t, last)
+	})
+}
+
+// sameAsEmitted emits events with odd keys and without a payload, and compares those that a handler had with the outbox.
+func (f *brokerFlow) sameAsEmitted(t *testing.T, d *driver) {
+	t.Helper()
+	f.outbox.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES
+		('order', NULL, 'Effect', '{"n": -1}'), ('order', '', 'Effect', '{"n": -2}'),
+		('order', 'o''\"é→😀;', 'Effect', '{"n": -3, "of": "é→😀"}'), ('order', 'none', 'Effect', NULL),
+		('order', 'null', 'Effect', 'null')`)
+	f.decided(t, f.sent+5, d)
+	got := f.pg.Query(t, `SELECT string_agg(concat_ws(' ', id, key, n), e'\n' ORDER BY id COLLATE "C") FROM effect`)
+	want := f.outbox.Query(t, `SELECT string_agg(concat_ws(' ', id, nullif(aggregate_id, ''), payload->>'n'), e'\n'
+		ORDER BY id::text COLLATE "C") FROM outbox_events
+		WHERE payload->>'fails' IS DISTINCT FROM 'permanent'`)
+	if got != want {
+		t.Errorf("what handlers had differs from what was emitted:\n%s\nwant\n%s", got, want)
+	}
+}
+
+// The tables are set back beneath a running consumer, as with Kafka. Breaks it catches: a position that is kept in
+// memory, or that is written behind what the database has.
+func TestARestoredDatabaseIsFilledUpAgainFromALog(t *testing.T) {
+	harness.Full(t)
+	if harness.Count(t, "restores beneath a package") == 0 {
+		t.Skip("at night")
+	}
+	onBrokers(t, func(t *testing.T, f *brokerFlow) {
+		f.emit(t, 1)
+		d := f.read(t)
+		f.emit(t, 299)
+		f.decided(t, f.sent, d)
+		back := f.keep(t)
+		f.emit(t, 600)
+		f.decided(t, f.sent, d)
+		f.pg.Exec(t, back) // idle
+		f.decided(t, f.sent, d)
+		f.judge(t)
+		f.pg.Exec(t, back)
+		f.emit(t, 900)
+		f.decided(t, f.sent-800, d)
+		f.pg.Exec(t, back) // running
+		f.decided(t, f.sent, d)
+		f.judge(t)
+	}, "rabbitmq", "bullmq")
+}
+
+// slow makes each effect take some time, between the claim and the commit.
+const slow = `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+	$$ BEGIN PERFORM pg_sleep(0.005); RETURN NEW; END $$;
+	CREATE TRIGGER slow BEFORE INSERT ON effect FOR EACH ROW EXECUTE FUNCTION slow()`
