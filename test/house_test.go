@@ -75,8 +75,8 @@ var house = map[string]room{
 	},
 	"sink/kafka": {
 		own: []string{
-			"internal/outbox", "internal/access/secret", "sink", "sink/kafka/internal/codes", "sink/kafka/internal/connect",
-			"sink/kafka/internal/recordset",
+			"internal/outbox", "internal/access/secret", "internal/plain", "sink", "sink/kafka/internal/codes",
+			"sink/kafka/internal/connect", "sink/kafka/internal/recordset",
 		},
 		external: []string{"github.com/segmentio/kafka-go"},
 		tests:    []string{"test/sinktest"},
@@ -88,19 +88,20 @@ var house = map[string]room{
 		tests:    []string{"test/sinktest"},
 	},
 	"sink/rabbitmq": {
-		own:      []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "internal/tap", "sink"},
+		own: []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "internal/plain", "internal/tap",
+			"sink"},
 		external: []string{"github.com/rabbitmq/amqp091-go"},
 		tests:    []string{"test/sinktest"},
 	},
 	"sink/rabbitmqstream": {
-		own: []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "sink",
+		own: []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "internal/plain", "sink",
 			"sink/rabbitmqstream/internal/wire"},
 		external: []string{"github.com/rabbitmq/amqp091-go"}, // of its tests
 		tests:    []string{"test/sinktest"},
 	},
 	"sink/rabbitmqstream/internal/wire": {own: []string{"internal/access/certs", "sink"}},
 	"internal/redisconn": { // what both drivers on Redis share
-		own: []string{"internal/access/certs", "internal/access/secret", "sink",
+		own: []string{"internal/access/certs", "internal/access/secret", "internal/plain", "sink",
 			"internal/conditional", "internal/tap"}, external: []string{"github.com/redis/go-redis/v9"},
 	},
 	"sink/bullmq": {

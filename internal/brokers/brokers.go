@@ -124,7 +124,8 @@ func RabbitMQ(cfg config.Config, log zerolog.Logger) (*rabbitmq.Driver, error) {
 	names := cfg.Message.HeaderNames()
 	c := rabbitmq.Config{
 		URL: r.URL, PasswordFile: r.PasswordFile, Name: cfg.Service, IDHeader: names[0], TypeHeader: names[1],
-		RoutingKey: headersFor(cfg).Replace(r.RoutingKey), TLS: files(r.TLS, "server", "rabbitmq.tls", "rabbitmq.url"),
+		Exchanges: writtenTo(cfg), RoutingKey: headersFor(cfg).Replace(r.RoutingKey),
+		TLS: files(r.TLS, "server", "rabbitmq.tls", "rabbitmq.url"),
 	}
 	c.QueueSeen = func(queue string, there bool) {
 		if there {
@@ -160,7 +161,7 @@ func RabbitMQStream(cfg config.Config, log zerolog.Logger) (*rabbitmqstream.Driv
 	names := cfg.Message.HeaderNames()
 	c := rabbitmqstream.Config{
 		URL: cfg.RabbitMQ.StreamURL, PasswordFile: cfg.RabbitMQ.PasswordFile, Name: cfg.Service,
-		IDHeader: names[0], TypeHeader: names[1],
+		IDHeader: names[0], TypeHeader: names[1], Streams: writtenTo(cfg),
 		NewStreams: rabbitmqstream.NewStreams{
 			Create: r.CreateStreams.Enabled, MaxBytes: int64(r.CreateStreams.MaxBytes), MaxAge: r.CreateStreams.MaxAge.Std(),
 		},

@@ -5,6 +5,7 @@ package brokers
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
@@ -156,4 +157,27 @@ func (t Topics) Matches(name string) bool {
 		return name == t.Exact
 	}
 	return strings.HasPrefix(name, t.Prefix) && !strings.HasPrefix(name, "__")
+}
+
+// writtenTo returns a regular expression of the names that events and copies of dead letters go to.
+func writtenTo(cfg config.Config) string {
+	var names []string
+	for _, template := range []string{cfg.Message.Topic, cfg.DLQ.Topic} {
+		parts, err := config.ParseTemplate(strings.ReplaceAll(template, "{"+config.EventTopic+"}", cfg.Message.Topic))
+		if template == "" || err != nil {
+			continue
+		}
+		var name strings.Builder
+		for _, p := range parts {
+			if p.Column != "" {
+				name.WriteString(".*")
+			}
+			name.WriteString(regexp.QuoteMeta(p.Literal))
+		}
+		names = append(names, name.String())
+	}
+	if len(names) == 1 {
+		return "^" + names[0] + "$"
+	}
+	return "^(" + strings.Join(names, "|") + ")$"
 }

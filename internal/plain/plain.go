@@ -1,7 +1,9 @@
-// Package plain makes texts of rows, brokers and people safe to show on a terminal. It formats nothing.
+// Package plain makes texts of rows, brokers and people safe to show on a terminal, and to paste into a shell. It
+// formats nothing.
 package plain
 
 import (
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -22,4 +24,14 @@ func Text(text string) string {
 // Unsafe reports whether Text replaces the character.
 func Unsafe(r rune) bool {
 	return r == utf8.RuneError || unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=,@%+-]+$`)
+
+// Word returns the text as one word of a shell's command.
+func Word(text string) string {
+	if plainWord.MatchString(text) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }

@@ -110,7 +110,7 @@ func (s *Server) examineNodes(ctx context.Context) (text string, risky bool, err
 		return "", false, fmt.Errorf("ask the cluster: %w", err)
 	}
 	if !strings.Contains(info, "cluster_state:ok") {
-		return "", false, errors.New("the cluster reports problems: see redis-cli --cluster check")
+		return "", false, fmt.Errorf("the cluster reports problems: see redis-cli --cluster check %s", s.cluster.Options().Addrs[0])
 	}
 	found := make(chan string, 1)
 	masters := atomic.Int64{}

@@ -16,6 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/access/certs"
 	"github.com/cdc-relay/cdc-relay/internal/access/secret"
 	"github.com/cdc-relay/cdc-relay/internal/conditional"
+	"github.com/cdc-relay/cdc-relay/internal/plain"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -189,12 +190,21 @@ func (s *Server) withRemedy(keys string, err error) error {
 	switch word, _, _ := refusal(err); word {
 	case "WRONGPASS", "NOAUTH":
 		return fmt.Errorf("%w; correct the user in redis.url and redis.password_file, or let it in: "+
-			"redis-cli ACL SETUSER %s on '>PASSWORD'", err, s.user)
+			"%s on '>PASSWORD'", err, s.setUser())
 	case "NOPERM":
-		return fmt.Errorf("%w; the user needs: redis-cli ACL SETUSER %s %s%s (ACL LOG shows the missing ones)", err,
-			s.user, keys, s.config.Rights)
+		return fmt.Errorf("%w; the user needs: %s %s%s (ACL LOG shows the missing ones)", err, s.setUser(), keys,
+			s.config.Rights)
 	}
 	return err
+}
+
+// setUser begins the command that changes the user: on each node of a cluster, as users are not replicated.
+func (s *Server) setUser() string {
+	command := "redis-cli"
+	if s.cluster != nil {
+		command += " --cluster call " + s.cluster.Options().Addrs[0]
+	}
+	return command + " ACL SETUSER " + plain.Word(s.user)
 }
 
 // Do sends a command about the key that stands at that place among its words.

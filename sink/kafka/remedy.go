@@ -3,10 +3,10 @@ package kafka
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/plain"
 	"github.com/cdc-relay/cdc-relay/sink/kafka/internal/codes"
 )
 
@@ -16,7 +16,7 @@ import (
 // Command is the command by which a person creates the topic.
 func (c Config) Command(topic string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "kafka-topics.sh --create --topic %s", shellWord(topic))
+	fmt.Fprintf(&b, "kafka-topics.sh --create --topic %s", plain.Word(topic))
 	if n := c.NewTopics.Partitions; n > 0 {
 		fmt.Fprintf(&b, " --partitions %d", n)
 	}
@@ -28,8 +28,8 @@ func (c Config) Command(topic string) string {
 
 // AlterCommand is the command that sets a topic's configuration, such as min.insync.replicas=2.
 func (c Config) AlterCommand(topic, setting string) string {
-	return "kafka-configs.sh --alter --entity-type topics --entity-name " + shellWord(topic) + " --add-config " +
-		shellWord(setting) + c.connection()
+	return "kafka-configs.sh --alter --entity-type topics --entity-name " + plain.Word(topic) + " --add-config " +
+		plain.Word(setting) + c.connection()
 }
 
 // GrantCommand returns the command of Kafka's tool that grants the principal all that the relay does with a topic. A
@@ -50,35 +50,25 @@ var rights = []string{"Write", "Describe", "DescribeConfigs", "Read"}
 
 func (c Config) grantTopic(topic string, operations ...string) string {
 	name, prefixed := strings.CutSuffix(topic, "*")
-	on := "--topic " + shellWord(topic)
+	on := "--topic " + plain.Word(topic)
 	if prefixed && name != "" {
-		on = "--topic " + shellWord(name) + " --resource-pattern-type prefixed"
+		on = "--topic " + plain.Word(name) + " --resource-pattern-type prefixed"
 	}
 	return c.grant(on, operations...)
 }
 
 func (c Config) grant(on string, operations ...string) string {
-	return "kafka-acls.sh --add --allow-principal " + shellWord("User:"+c.Principal()) + " --operation " +
+	return "kafka-acls.sh --add --allow-principal " + plain.Word("User:"+c.Principal()) + " --operation " +
 		strings.Join(operations, " --operation ") + " " + on + c.connection()
 }
 
 // connection are the options of the tools that lead to the brokers.
 func (c Config) connection() string {
-	text := " --bootstrap-server " + shellWord(strings.Join(c.Brokers, ","))
+	text := " --bootstrap-server " + plain.Word(strings.Join(c.Brokers, ","))
 	if c.TLS != nil || c.SASL != nil {
 		text += " --command-config client.properties"
 	}
 	return text
-}
-
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=,@%+-]+$`)
-
-// shellWord is the text as one word of a shell's command.
-func shellWord(text string) string {
-	if plainWord.MatchString(text) {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // Principal is who the brokers take us for, as far as the configuration tells.

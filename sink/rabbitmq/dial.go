@@ -15,6 +15,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/access/certs"
 	"github.com/cdc-relay/cdc-relay/internal/access/secret"
+	"github.com/cdc-relay/cdc-relay/internal/plain"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -146,20 +147,26 @@ func (o *opener) blame(err error) error {
 		kind = sink.ConfigurationTrouble
 	case answered && said.Code == amqp.AccessRefused:
 		kind = sink.ConfigurationTrouble
-		err = fmt.Errorf("%w; correct user and password: rabbitmq.url and rabbitmq.password_file, or rabbitmqctl "+
-			"change_password", err)
+		err = fmt.Errorf("%w; correct user and password: rabbitmq.url and rabbitmq.password_file, or: rabbitmqctl "+
+			"change_password %s PASSWORD", err, plain.Word(o.config.uri().Username))
 	case answered && said.Code == amqp.NotAllowed:
 		kind = sink.ConfigurationTrouble
-		err = fmt.Errorf("%w; correct the virtual host in rabbitmq.url, or let the user in: rabbitmqctl set_permissions %s",
-			err, o.config.account())
+		err = fmt.Errorf("%w; correct the virtual host in rabbitmq.url, or let the user in: %s",
+			err, o.config.grant(".*"))
 	}
 	return &trouble{kind, fmt.Errorf("connect to RabbitMQ: %w", err)}
 }
 
-// account is the user at its virtual host, as rabbitmqctl has them.
-func (c Config) account() string {
+func (c Config) uri() amqp.URI {
 	uri, _ := amqp.ParseURI(c.URL) // New has looked at it
-	return fmt.Sprintf("--vhost '%s' %s", uri.Vhost, uri.Username)
+	return uri
+}
+
+// grant is the command that lets the user write to its exchanges: all of them, since it replaces what the user had.
+func (c Config) grant(exchange string) string {
+	uri := c.uri()
+	return fmt.Sprintf("rabbitmqctl set_permissions --vhost %s %s '' %s ''", plain.Word(uri.Vhost), plain.Word(uri.Username),
+		plain.Word(cmp.Or(c.Exchanges, exchange)))
 }
 
 // trouble is an error that says whose it is.

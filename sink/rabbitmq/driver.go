@@ -36,9 +36,12 @@ type Config struct {
 	PasswordFile string
 	TLS          certs.Files
 	Name         string // of the connection, in the server's lists
-	RoutingKey   string // {key} is the record's key, another name in braces the header's value
-	ContentType  string
-	Consumers    []Consumer
+	// Exchanges is a regular expression of the exchanges that are written to, for the rabbitmqctl commands in errors: a
+	// grant replaces the former one. "": the exchange at hand.
+	Exchanges   string
+	RoutingKey  string // {key} is the record's key, another name in braces the header's value
+	ContentType string
+	Consumers   []Consumer
 	// QueueSeen is told when a queue of the consumers is missing, and when it is there again; nil: no one wants to know.
 	QueueSeen   func(queue string, there bool)
 	IDHeader    string // the header that becomes message-id

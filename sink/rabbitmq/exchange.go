@@ -269,8 +269,7 @@ func (e *exchange) blame(err error) error {
 		said.Code == amqp.PreconditionFailed) {
 		e.driver.Reached()
 		if said.Code == amqp.AccessRefused {
-			err = fmt.Errorf("%w; the user needs: rabbitmqctl set_permissions %s '' '^%s$' ''", err, e.driver.config.account(),
-				regexp.QuoteMeta(e.name))
+			err = fmt.Errorf("%w; the user needs: %s", err, e.driver.config.grant("^"+regexp.QuoteMeta(e.name)+"$"))
 		}
 		return &trouble{sink.TopicTrouble, fmt.Errorf("exchange %s: %w", e.name, err)}
 	}

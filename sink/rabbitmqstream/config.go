@@ -1,6 +1,7 @@
 package rabbitmqstream
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/access/certs"
 	"github.com/cdc-relay/cdc-relay/internal/access/secret"
+	"github.com/cdc-relay/cdc-relay/internal/plain"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
 )
@@ -38,9 +40,12 @@ type Config struct {
 	ContentType  string
 	IDHeader     string // the header that becomes message-id
 	TypeHeader   string // the header that becomes subject
-	NewStreams   NewStreams
-	TLS          certs.Files
-	DialTimeout  time.Duration
+	// Streams is a regular expression of the streams that are written to, for the rabbitmqctl commands in errors: a grant
+	// replaces the former one. "": the stream at hand.
+	Streams     string
+	NewStreams  NewStreams
+	TLS         certs.Files
+	DialTimeout time.Duration
 	// RequestTimeout bounds how long the server may take for one answer, or one batch.
 	RequestTimeout time.Duration
 	Hooks          Hooks
@@ -115,20 +120,19 @@ func (c Config) options() (*wire.Options, error) {
 
 // explained names the command that helps.
 func (c Config) explained(err error, stream string) error {
+	o, problem := c.options()
 	switch {
+	case problem != nil:
 	case errors.Is(err, wire.NoStream):
-		return fmt.Errorf("%w; declare it: rabbitmqadmin declare queue name=%s queue_type=stream durable=true", err, stream)
+		return fmt.Errorf("%w; declare it: rabbitmqadmin --vhost=%s declare queue name=%s queue_type=stream durable=true; "+
+			"or set rabbitmq_stream.create_streams.enabled", err, plain.Word(o.VirtualHost), plain.Word(stream))
 	case errors.Is(err, wire.AccessRefused):
-		o, problem := c.options()
-		if problem != nil {
-			return err
-		}
-		own, create := "^"+regexp.QuoteMeta(stream)+"$", ""
+		own, create := plain.Word(cmp.Or(c.Streams, "^"+regexp.QuoteMeta(stream)+"$")), "''"
 		if c.NewStreams.Create {
 			create = own
 		}
-		return fmt.Errorf("%w; the user needs: rabbitmqctl set_permissions --vhost '%s' %s '%s' '%s' '%s'", err,
-			o.VirtualHost, o.User, create, own, own)
+		return fmt.Errorf("%w; the user needs: rabbitmqctl set_permissions --vhost %s %s %s %s %s", err,
+			plain.Word(o.VirtualHost), plain.Word(o.User), create, own, own)
 	}
 	return err
 }

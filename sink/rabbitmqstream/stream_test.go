@@ -315,7 +315,7 @@ func TestStreamsAreCreatedOnDemand(t *testing.T) {
 		t.Errorf("examine a stream that is there: %v", err)
 	}
 	_, _, err := without.Examine(t.Context(), "none-"+name)
-	if err == nil || !strings.Contains(err.Error(), "rabbitmqadmin declare queue name=none-"+name) {
+	if err == nil || !strings.Contains(err.Error(), "rabbitmqadmin --vhost=/ declare queue name=none-"+name) {
 		t.Errorf("examine a stream that is missing: got %v, want the command", err)
 	}
 }

@@ -23,6 +23,7 @@ const rabbitProgram = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 type RabbitServer struct {
 	server
 	StreamAddr string // host:port of the stream protocol
+	AdminAddr  string // host:port of the API for rabbitmqadmin; a server that speaks TLS has one
 
 	plugins, lines []string // of its configuration; nil: ports without TLS
 
@@ -75,7 +76,7 @@ func SecuredRabbitMQ(t testing.TB, own Certificate, clients *Authority) *RabbitS
 	t.Helper()
 	needsServers(t)
 	s := &RabbitServer{server: server{name: "rabbitmq-server", patience: 2 * time.Minute}}
-	s.plugins = []string{"rabbitmq_stream", "rabbitmq_auth_mechanism_ssl"}
+	s.plugins = []string{"rabbitmq_stream", "rabbitmq_auth_mechanism_ssl", "rabbitmq_management"}
 	s.lines = []string{
 		"listeners.tcp = none", "stream.listeners.tcp = none",
 		"ssl_options.certfile = " + own.CertFile, "ssl_options.keyfile = " + own.KeyFile,
@@ -97,6 +98,16 @@ func (s *RabbitServer) Ctl(t testing.TB, words ...string) {
 	}
 }
 
+// Admin runs rabbitmqadmin, which comes with the server, by its API.
+func (s *RabbitServer) Admin(t testing.TB, words ...string) {
+	t.Helper()
+	host, port, _ := net.SplitHostPort(s.AdminAddr)
+	words = append([]string{"--host=" + host, "--port=" + port}, words...)
+	if out, err := exec.CommandContext(t.Context(), "rabbitmqadmin", words...).CombinedOutput(); err != nil {
+		t.Fatalf("rabbitmqadmin %s: %v: %s", strings.Join(words, " "), err, out)
+	}
+}
+
 func (s *RabbitServer) describe() error {
 	if _, err := os.Stat(rabbitProgram); err != nil {
 		return fmt.Errorf("find rabbitmq-server: %w", err)
@@ -113,7 +124,11 @@ func (s *RabbitServer) describe() error {
 		"listeners.tcp.default = " + s.Addr, "stream.listeners.tcp.1 = " + s.StreamAddr,
 	}
 	if s.lines != nil {
-		enabled = s.plugins
+		if s.AdminAddr, err = freeAddr(); err != nil {
+			return err
+		}
+		host, port, _ := net.SplitHostPort(s.AdminAddr)
+		enabled, s.lines = s.plugins, append(s.lines, "management.tcp.ip = "+host, "management.tcp.port = "+port)
 		lines = append([]string{"listeners.ssl.1 = " + s.Addr, "stream.listeners.ssl.1 = " + s.StreamAddr}, s.lines...)
 	}
 	if s.cluster != nil { // nodes send clients to the leader of a stream

@@ -157,8 +157,9 @@ func (p *place) rotates(t *testing.T) {
 	p.reread()
 }
 
-// wantLacking checks that publishing, or else check or verify, says which right is missing and how to grant it.
-func (p *place) wantLacking(t *testing.T, words ...string) {
+// wantLacking checks that publishing, or else check or verify, says which right is missing and how to grant it, and
+// returns what they say.
+func (p *place) wantLacking(t *testing.T, words ...string) (all string) {
 	t.Helper()
 	cfg := p.with(t, p.lacking...)
 	p.fresh++
@@ -178,7 +179,7 @@ func (p *place) wantLacking(t *testing.T, words ...string) {
 		_, _ = f.Submit(ctx, sinktest.Events(p.topic, p.fresh, 1))
 	}()
 	harness.Eventually(t, 30*time.Second, "the missing right is told", func(context.Context) string {
-		all := said + f.Failures() + f.Status().Reason // the trouble is over once what was written is read back
+		all = said + f.Failures() + f.Status().Reason // the trouble is over once what was written is read back
 		for _, w := range words {
 			if !strings.Contains(all, w) {
 				return "got " + all + ", want " + w
@@ -188,6 +189,7 @@ func (p *place) wantLacking(t *testing.T, words ...string) {
 	})
 	cancel()
 	<-submitted
+	return all
 }
 
 // revoked takes a right away under an engine that is connected, and gives it back: what was submitted in between is

@@ -1,6 +1,7 @@
 package logins_test
 
 import (
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -47,7 +48,9 @@ func TestSecuredRabbitMQ(t *testing.T) {
 	})
 	t.Run("ExchangesWithoutWrite", func(t *testing.T) {
 		server.Ctl(t, "set_permissions", "--vhost", "/", "relay", "", "", "")
-		exchanges.wantLacking(t, "403", "rabbitmqctl set_permissions --vhost '/' relay '' '^outbox\\.event$' ''")
+		paste(t, "rabbitmqctl", server.Ctl,
+			exchanges.wantLacking(t, "403", "rabbitmqctl set_permissions --vhost / relay '' '^outbox\\.event$' ''"))
+		exchanges.flow(t, exchanges.with(t)).Send(sinktest.Events(exchanges.topic, 20*events, events))
 	})
 
 	streams := common
@@ -55,12 +58,9 @@ func TestSecuredRabbitMQ(t *testing.T) {
 	streams.tls, streams.plain, streams.topic = "rabbitmq-stream+tls", "rabbitmq-stream", "outbox.event.order"
 	streams.refused, streams.secret, streams.next = "wrong user or password", exchanges.secret, exchanges.next
 	streams.configure(t, server.StreamAddr)
-	if _, err := channel.QueueDeclare(streams.topic, true, false, false, false,
-		amqp.Table{"x-queue-type": "stream"}); err != nil {
-		t.Fatal(err)
-	}
 	grant := streams.commands(t, "rabbitmqctl")[1]
 	server.Ctl(t, grant...)
+	paste(t, "rabbitmqadmin", server.Admin, streams.wantLacking(t, "rabbitmqadmin --vhost=/ declare queue"))
 	t.Run("Streams", streams.judge)
 	// A publisher that is declared keeps its right, so only those without it from the start are told.
 	for right, at := range map[string]int{"Write": len(grant) - 2, "Read": len(grant) - 1} {
@@ -68,7 +68,11 @@ func TestSecuredRabbitMQ(t *testing.T) {
 			less := slices.Clone(grant)
 			less[at] = ""
 			server.Ctl(t, less...)
-			streams.wantLacking(t, "(16)", `rabbitmqctl set_permissions --vhost '/' relay '' '^outbox\.event\.order$'`)
+			paste(t, "rabbitmqctl", server.Ctl,
+				streams.wantLacking(t, "(16)", `rabbitmqctl set_permissions --vhost / relay '' '^outbox\.event\.order$'`))
+			if err := examine(t, streams.with(t), patience); err != nil {
+				t.Error(err)
+			}
 		})
 	}
 	t.Run("CertificateAsLogin", func(t *testing.T) {
@@ -80,6 +84,12 @@ func TestSecuredRabbitMQ(t *testing.T) {
 		}
 		exchanges.flow(t, cfg).Send(sinktest.Events(exchanges.topic, 5*events, events))
 	})
+}
+
+// paste runs the first command of the tool that a text names.
+func paste(t *testing.T, tool string, run func(t testing.TB, words ...string), text string) {
+	t.Helper()
+	run(t, words(t, regexp.MustCompile(tool + ` ([^;\n]*)`).FindStringSubmatch(text)[1])...)
 }
 
 // adminChannel is a channel of the user who may everything.
