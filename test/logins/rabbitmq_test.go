@@ -60,7 +60,11 @@ func TestSecuredRabbitMQ(t *testing.T) {
 	streams.configure(t, server.StreamAddr)
 	grant := streams.commands(t, "rabbitmqctl")[1]
 	server.Ctl(t, grant...)
-	paste(t, "rabbitmqadmin", server.Admin, streams.wantLacking(t, "rabbitmqadmin --vhost=/ declare queue"))
+	missing := examine(t, streams.with(t), patience)
+	if missing == nil {
+		t.Fatal("the stream is there before it is made")
+	}
+	paste(t, "rabbitmqadmin", server.Admin, missing.Error())
 	t.Run("Streams", streams.judge)
 	// A publisher that is declared keeps its right, so only those without it from the start are told.
 	for right, at := range map[string]int{"Write": len(grant) - 2, "Read": len(grant) - 1} {
