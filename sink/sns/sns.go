@@ -102,8 +102,8 @@ func (t *topics) advice(topic string) string {
 	if fifo {
 		attributes = " --attributes FifoTopic=true,ContentBasedDeduplication=false"
 	}
-	return fmt.Sprintf("its events wait. Stop the relay, create the topic (aws sns create-topic --name %s%s), subscribe "+
-		"to it, and start the relay: SNS drops what comes before a subscription. Or look at sns.region (%s) and "+
+	return fmt.Sprintf("its events wait. Stop the relay, create the topic (aws sns create-topic --name %s%s --region "+
+		"%s), subscribe to it, and start the relay: SNS drops what comes before a subscription. Or look at sns.region and "+
 		"sns.account, or set sns.create_topics.enabled", name, attributes, t.login.Region())
 }
 

@@ -164,7 +164,7 @@ func (b *bed) missing(t *testing.T) {
 func (b *bed) paste(t *testing.T, d *sns.Driver, topic string) {
 	t.Helper()
 	_, _, err := d.Examine(t.Context(), topic)
-	command := regexp.MustCompile(`aws sns create-topic --name (\S+)(?: --attributes ([^\s)]+))?\)`).
+	command := regexp.MustCompile(`aws sns create-topic --name (\S+)(?: --attributes ([^\s)]+))? --region us-east-1\)`).
 		FindStringSubmatch(fmt.Sprint(err))
 	if command == nil {
 		t.Fatalf("examine without the topic: got %v, want how to create it", err)
