@@ -138,6 +138,21 @@ func TestFewDeadLettersAreNoFlood(t *testing.T) {
 	mustStop(t, stop)
 }
 
+// Break it catches: dlq.breaker.count_invalid: false, and rows that cannot be messages halt the relay.
+func TestInvalidRowsAloneAreNoFloodWhereTheyDoNotCount(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.DLQ.Breaker = config.Breaker{Count: 5, Ratio: 0.05, Window: config.Duration(time.Minute)}
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.flood(200)
+	b.waitDead(200)
+	b.pg.Exec(t, many(1, 10, 3))
+	b.waitRecorded(10)
+	b.waitReady(r)
+	mustStop(t, stop)
+}
+
 // Break it catches: with on_halt: exit, a process that does not end, or ends without a trace of the flood, so that the
 // next one lets as many die again.
 func TestFloodEndsTheProcessWhereHaltsDo(t *testing.T) {

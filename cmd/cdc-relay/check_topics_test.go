@@ -118,3 +118,28 @@ func TestCheckWarnsOfTemplatesWithManyTopics(t *testing.T) {
 		cdcRelay(t, environ, "check", "--set", "message.topic="+topic).want(t, exitFailed, texts, nil)
 	}
 }
+
+// The whole name of the topic is a column's. Break it catches: a check that judges every topic of the cluster, as no
+// beginning tells which are ours.
+func TestCheckJudgesTheTopicsThatRowsName(t *testing.T) {
+	t.Parallel()
+	broker, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "ours", "foreign.a", "foreign.b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(broker.Close)
+	pg := harness.Postgres(t)
+	environ := []string{
+		"CDC_RELAY_POSTGRES_URL=" + pg.URL, "CDC_RELAY_KAFKA_BROKERS=" + broker.ListenAddrs()[0],
+		"CDC_RELAY_POSTGRES_SLOT=" + harness.Unique(t, "slot"), "CDC_RELAY_MESSAGE_TOPIC={topic}",
+	}
+	pg.Exec(t, `CREATE TABLE outbox_events (id uuid PRIMARY KEY DEFAULT gen_random_uuid(), topic text,
+		aggregate_type text, aggregate_id text, event_type text NOT NULL, payload jsonb, headers jsonb,
+		created_at timestamptz NOT NULL DEFAULT now(), published_at timestamptz) WITH (fillfactor = 80)`)
+	cdcRelay(t, environ, "init").want(t, exitDone, nil, nil)
+	cdcRelay(t, environ, "check").want(t, exitDone, []string{"warn  topics: message.topic {topic} can name any topic",
+		"!foreign."}, nil)
+	pg.Exec(t, `INSERT INTO outbox_events (topic, event_type) VALUES ('ours', 'made'), ('missing', 'made')`)
+	cdcRelay(t, environ, "check").want(t, exitFailed, []string{" topic ours: 1 partitions",
+		"FAIL  topic missing: it does not exist", "kafka-topics.sh --create --topic missing", "!foreign."}, nil)
+}

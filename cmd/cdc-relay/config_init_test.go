@@ -53,11 +53,12 @@ const foreign = `CREATE SCHEMA billing; CREATE TABLE billing.event_outbox (
 // written, and with the headers' column not looked for.
 func TestConfigInitWritesAFileThatRelays(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ name, make, insert, table, proposed string }{
+	for _, c := range []struct{ name, make, insert, table, proposed, decide string }{
 		{name: "a table of its own", make: foreign, table: "billing.event_outbox",
 			insert: `INSERT INTO billing.event_outbox (entity_type, entity_id, type, data, metadata)
 				VALUES ('order', '42', 'made', '{"n": 1}', '{"tenant": "acme"}')`,
-			proposed: "# published_when: status = 'SENT'"},
+			proposed: "# published_when: status = 'SENT'",
+			decide:   "without it the first start publishes all rows of billing.event_outbox"},
 		{name: "an empty database", make: "SELECT 1", table: "",
 			insert: `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload, headers)
 				VALUES ('order', '42', 'made', '{"n": 1}', '{"tenant": "acme"}')`},
@@ -70,8 +71,11 @@ func TestConfigInitWritesAFileThatRelays(t *testing.T) {
 			got := cdcRelay(t, s.environ, "config", "init", "--write", file)
 			got.want(t, exitDone, []string{"written", file, c.table}, nil)
 			text := contentOf(t, file)
-			if !strings.Contains(text, c.proposed) {
-				t.Errorf("no %q in\n%s", c.proposed, text)
+			for _, want := range []string{c.proposed, c.decide} {
+				if !strings.Contains(strings.Join(strings.Fields(strings.ReplaceAll(text, "#", " ")), " "),
+					strings.TrimPrefix(want, "# ")) {
+					t.Errorf("no %q in\n%s", want, text)
+				}
 			}
 			// Nothing but the file from here on.
 			use := func(args ...string) outcome {

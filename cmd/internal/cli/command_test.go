@@ -94,6 +94,7 @@ func TestCommandLineIsReadOrRefused(t *testing.T) {
 		{"CDC_RELAY_OUTPUT=xml", "clean", 2, `zoo: --output (CDC_RELAY_OUTPUT): found "xml"; allowed: table, json, yaml`},
 		{"CDC_RELAY_OUTPUT=json", "clean", 0, ""},
 		{"", "feed ape --after", 2, "--after: found no value; needed: --after=DURATION"},
+		{"", "feed ape --plan --never", 2, "--plan: found no value, and the flag --never behind it; needed: --plan="},
 		{"", "feed ape --plan=", 2, `zoo: --plan: found ""; allowed: a text that is not empty`},
 		{"", "feed ape --gram 1", 2, `zoo: unknown flag --gram, did you mean "--grams"?`},
 		{"", "feed ape -x", 2, "zoo: unknown flag -x\nTry: zoo feed --help"},
