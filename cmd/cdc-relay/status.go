@@ -22,7 +22,8 @@ type statusCommand struct {
 func (c *statusCommand) command() *cobra.Command {
 	cmd := cli.Command("status", "Show the running relay.",
 		`Asks the relay that listens on http.listen of this configuration. Exit code 1 if none answers. A process that runs
-the relays of --config-dir lists them, those that need a look first.
+the relays of --config-dir lists them, those that need a look first. docs/trouble.md tells degraded, not ready, alarm
+and halted apart.
 
 Examples:
 
