@@ -107,6 +107,37 @@ func TestRunDependsOnNoReaderOfItsLog(t *testing.T) {
 	}
 }
 
+// Breaks it catches: JSON for a person at a terminal, a start that does not say where the console is.
+func TestLogOnATerminalIsForPeople(t *testing.T) {
+	script := harness.Program(t, "script", "bsdutils")
+	s := newServices(t, orderTopic)
+	cdcRelay(t, s.environ, "init").want(t, exitDone, nil, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	relay, _, _ := command(ctx, t, s.environ, "run", "--http-listen", "127.0.0.1:0")
+	cmd := exec.CommandContext(ctx, script, "-qefc", "exec "+strings.Join(relay.Args, " "), "/dev/null")
+	cmd.Env, cmd.Stderr = append(relay.Env, "SHELL=/bin/sh", "NO_COLOR=1", "TERM=xterm"), os.Stderr
+	shown, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, said := bufio.NewScanner(shown), ""
+	for !strings.Contains(said, "cdc-relay starts") && lines.Scan() {
+		said = lines.Text()
+		if strings.HasPrefix(said, "{") {
+			t.Errorf("got %s, want a line for people", said)
+		}
+	}
+	if !strings.Contains(said, "console=http://127.0.0.1:") {
+		t.Errorf("start: got %q, want the console's address", said)
+	}
+	cancel() // the terminal closes
+	_ = cmd.Wait()
+}
+
 // wantDropped waits until the metric counts lines that were dropped.
 func (r *running) wantDropped(t *testing.T) {
 	t.Helper()

@@ -81,7 +81,8 @@ func TestConsoleLogin(t *testing.T) {
 	b.picture("no-token")
 	d := s.door(web.Config{Address: "0.0.0.0:0", TokenFile: tokenFile})
 	b.do("open the console", chromedp.Navigate(d.url+"/"))
-	b.wait("it asks for the token", has("This relay needs its token"))
+	b.wait("it asks for the token, which has the focus and cannot be read", has("This relay needs its token")+
+		` && document.activeElement.id === "ask-token" && document.activeElement.type === "password"`)
 	b.fill("#ask-name", "ann")
 	b.fill("#ask-token", "wrong")
 	b.do("log in", chromedp.KeyEvent("\r"))
