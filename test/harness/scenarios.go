@@ -102,6 +102,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"events to find":             {ci: 100, nightly: 1_000},
 	"kills while finding":        {ci: 2, nightly: 10},
 
+	"incidents walked through": {ci: 1, nightly: 5},
+
 	"changes of a relay's file": {ci: 3, nightly: 50},
 	"relays of a directory":     {ci: 0, nightly: 60},
 
