@@ -35,7 +35,7 @@ func TestStoppedBrokerIsWaitedFor(t *testing.T) {
 	node.Start(t)
 	back := time.Now()
 	published := s.relay.Metric(t, "outbox_published_total")
-	harness.Eventually(t, 5*time.Second, "the relay publishes again", func(context.Context) string {
+	harness.Eventually(t, 20*time.Second, "the relay publishes again", func(context.Context) string {
 		if s.relay.Metric(t, "outbox_published_total") == published {
 			return "nothing published since the broker is back"
 		}
