@@ -39,19 +39,19 @@ export function metrics(registry: Registry): Metrics & { watch(inbox: Inbox): vo
     inflight: change => inflight.inc(change),
     lag: (topic, partition, messages) => lag.set({ topic, partition }, messages),
     watch(inbox) {
-      const parked = new Gauge({ registers, name: 'consumer_parked_events', help: 'Events that wait for another attempt',
+      let reading: Promise<Counts | undefined> | undefined // of one scrape, which asks all gauges at once
+      const read = () => reading ??= inbox.ledger.counts().catch(() => undefined).finally(() => { reading = undefined })
+      const gauge = (name: string, help: string, of: (counts: Counts) => number) => new Gauge({ registers, name, help,
         async collect() {
-          const counts = await inbox.ledger.counts().catch(() => undefined)
-          for (const gauge of [parked, keys, dead]) gauge.reset()
-          if (!counts) return // unknown is absent
-          parked.set(counts.parked)
-          keys.set(counts.keys)
-          dead.set(counts.dead)
+          const counts = await read()
+          if (counts) this.set(of(counts))
+          else this.remove() // unknown is absent
         } })
-      const keys = new Gauge({ registers, name: 'consumer_parked_keys', help: 'Keys with events that wait' })
-      const dead = new Gauge({ registers,
-        name: 'consumer_dead_letters_open', help: 'Dead letters not yet replayed or discarded'
-      })
+      gauge('consumer_parked_events', 'Events that wait for another attempt', counts => counts.parked)
+      gauge('consumer_parked_keys', 'Keys with events that wait', counts => counts.keys)
+      gauge('consumer_dead_letters_open', 'Dead letters not yet replayed or discarded', counts => counts.dead)
     },
   }
 }
+
+interface Counts { parked: number; keys: number; dead: number }
