@@ -11,12 +11,15 @@ import io.github.cdcrelay.inbox.Handler;
 import io.github.cdcrelay.inbox.Inbox;
 import io.github.cdcrelay.inbox.KafkaRunner;
 import io.github.cdcrelay.inbox.Message;
+import io.github.cdcrelay.inbox.MicrometerMetrics;
 import io.github.cdcrelay.inbox.Options;
 import io.github.cdcrelay.inbox.Outage;
 import io.github.cdcrelay.inbox.Outcome;
 import io.github.cdcrelay.inbox.Permanent;
 import io.github.cdcrelay.inbox.RetryAfter;
 import io.github.cdcrelay.testing.Emitted;
+import io.micrometer.prometheusmetrics.PrometheusConfig;
+import io.micrometer.prometheusmetrics.PrometheusMeterRegistry;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
@@ -49,6 +52,7 @@ class Driver {
     static Inbox inbox;
     static KafkaRunner runner;
     static Loop loop;
+    static PrometheusMeterRegistry registry;
 
     /** Ways to fail, by the name that a payload has in its field fails. */
     static final Map<String, Handler> FAILURES = new LinkedHashMap<>();
@@ -147,6 +151,7 @@ class Driver {
                 case "retry" -> retry("idle".equals(text(command, "until")));
                 case "run" -> run(command);
                 case "loop" -> loop(command);
+                case "metrics" -> answer("text", registry.scrape());
                 case "stop" -> stop();
                 default -> throw new IllegalArgumentException("no command " + command.get("op"));
             };
@@ -173,9 +178,18 @@ class Driver {
         if ("dead".equals(text(asked, "unknown"))) {
             options.deadIfUnknown();
         }
+        MicrometerMetrics counted = null;
+        if (command.has("metrics")) {
+            registry = new PrometheusMeterRegistry(PrometheusConfig.DEFAULT);
+            counted = new MicrometerMetrics(registry);
+            options.metrics(counted);
+        }
         int dieAt = number(command, "dieAt", 0);
         inbox = new Inbox(dieAt == 0 ? pool : dying(pool, new AtomicInteger(dieAt)), "billing", options);
         inbox.on("Effect", Driver::effect);
+        if (counted != null) {
+            counted.watch(inbox);
+        }
         var emitters = new JsonArray();
         Emitters.ALL.keySet().forEach(emitters::add);
         var answer = new JsonObject();

@@ -29,7 +29,7 @@ URL = os.environ["DATABASE_URL"]
 logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 faulthandler.register(signal.SIGUSR1)  # prints what each thread is doing
-pool = inbox = runner = running = None
+pool = inbox = runner = running = registry = None
 LOOP = None
 if os.environ.get("HANDLERS") == "asyncio":
     LOOP = asyncio.new_event_loop()
@@ -179,8 +179,8 @@ def with_asyncio():
 EMITTERS = {"psycopg": with_psycopg, "asyncio": with_asyncio, "sqlalchemy": with_sqlalchemy, "django": with_django}
 
 
-def op_open(options=None, dieAt=0, **_):
-    global pool, inbox
+def op_open(options=None, dieAt=0, metrics=False, **_):
+    global pool, inbox, registry
     options = dict(options or {})
     if pool:
         pool.close()
@@ -194,9 +194,23 @@ def op_open(options=None, dieAt=0, **_):
         options["max_batch"] = options.pop("maxBatch")
     if "handlerTimeoutMs" in options:
         options["handler_timeout"] = options.pop("handlerTimeoutMs") / 1000
-    inbox = Inbox(pool, "billing", retry=Retry(**retry), **options)
+    counted = None
+    if metrics:
+        from prometheus_client import CollectorRegistry
+
+        from cdc_relay_inbox.prometheus import PrometheusMetrics
+        registry = CollectorRegistry()
+        counted = PrometheusMetrics(registry)
+    inbox = Inbox(pool, "billing", retry=Retry(**retry), metrics=counted, **options)
+    if counted:
+        counted.watch(inbox)
     inbox.on("Effect", aio.handler(effect_async, LOOP) if LOOP else effect)
     return {"emitters": list(EMITTERS)}
+
+
+def op_metrics(**_):
+    from prometheus_client import generate_latest
+    return {"text": generate_latest(registry).decode()}
 
 
 def op_emit(steps, fails=None, **more):

@@ -10,7 +10,7 @@ import { Inbox, Outage, Permanent, RetryAfter } from '@cdc-relay/inbox'
 import { run } from '@cdc-relay/inbox/kafkajs'
 
 const url = process.env.DATABASE_URL
-let pool, inbox, running
+let pool, inbox, running, registry
 
 /** Ways to fail, by the name that a payload has in its field fails. */
 const failures = {
@@ -86,12 +86,17 @@ const emitters = {
 }
 
 const commands = {
-  async open({ options = {}, dieAt }) {
+  async open({ options = {}, dieAt, metrics: wanted }) {
     await pool?.end()
     pool = new pg.Pool({ connectionString: url, max: 6 })
     if (dieAt) dieBefore(dieAt)
-    inbox = new Inbox({ pool, name: 'billing', log: (level, message) => console.error(level, message), ...options, retry: { attempts: 3, initialMs: 20, maxMs: 100, ...options.retry } })
+    const { Registry } = await import('prom-client')
+    const { metrics } = await import('@cdc-relay/inbox/prom-client')
+    registry = new Registry()
+    const counted = wanted && metrics(registry)
+    inbox = new Inbox({ pool, ...counted && { metrics: counted }, name: 'billing', log: (level, message) => console.error(level, message), ...options, retry: { attempts: 3, initialMs: 20, maxMs: 100, ...options.retry } })
     inbox.on('Effect', effect)
+    counted?.watch(inbox)
     return { emitters: Object.keys(emitters) }
   },
   async emit({ with: name = 'pg', steps, fails }) {
@@ -143,6 +148,7 @@ const commands = {
     running = { stop: () => consumer.disconnect() }
     return {}
   },
+  async metrics() { return { text: await registry.metrics() } },
   async stop() {
     await running?.stop()
     await pool.end()

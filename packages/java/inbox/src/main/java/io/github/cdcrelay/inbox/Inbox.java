@@ -110,7 +110,7 @@ public final class Inbox {
         while (outcome == null) {
             outcome = guarded(r, careful, null, () -> claimed(r, since));
         }
-        return outcome;
+        return counted(outcome, r);
     }
 
     /**
@@ -126,6 +126,9 @@ public final class Inbox {
         try {
             var outcomes = beside(false, () -> claimedTogether(reads, since));
             pace.went(reads.size(), since(began));
+            for (int i = 0; i < outcomes.length; i++) {
+                counted(outcomes[i], reads.get(i));
+            }
             return outcomes;
         } catch (Undone | Unavailable e) {
             LOG.log(System.Logger.Level.DEBUG, "{0} events go by themselves: {1} (of {2})", reads.size(), e.getMessage(),
@@ -209,7 +212,9 @@ public final class Inbox {
                     return null;
                 }
                 var run = new Run(taken.read(), taken.attempts() + 1, true, null);
+                options.metrics.retried(label(run.r.type));
                 outcome = guarded(run.r, true, session, () -> settled(run, effect(session, run)));
+                counted(outcome, run.r);
             }
         }
         return outcome;
@@ -343,14 +348,21 @@ public final class Inbox {
 
     /** Runs the handler of an event, if there is one, and looks at the transaction. */
     private Outcome call(Read r, int attempt, Session session, Guard guard) throws Throwable {
-        var handler = handlerOf(r);
-        var event = r.event(attempt);
-        if (handler == null) {
-            return Outcome.IGNORED;
+        long began = System.nanoTime();
+        options.metrics.inflight(1);
+        try {
+            var handler = handlerOf(r);
+            var event = r.event(attempt);
+            if (handler == null) {
+                return Outcome.IGNORED;
+            }
+            call(handler, event, guard);
+            session.check(guard);
+            return Outcome.DONE;
+        } finally {
+            options.metrics.inflight(-1);
+            options.metrics.took(label(r.type), System.nanoTime() - began);
         }
-        call(handler, event, guard);
-        session.check(guard);
-        return Outcome.DONE;
     }
 
     /** Runs a handler in a thread of its own, so that its time is bounded. */
@@ -440,9 +452,23 @@ public final class Inbox {
 
     private Handler handlerOf(Read r) {
         var handler = handlers.get(r.type);
-        if (handler == null && !r.isUnfit() && options.deadIfUnknown) {
-            throw new Permanent("no handler for type \"" + r.type + "\"");
+        if (handler == null && !r.isUnfit()) {
+            options.metrics.handlerNotFound(r.type);
+            if (options.deadIfUnknown) {
+                throw new Permanent("no handler for type \"" + r.type + "\"");
+            }
         }
         return handler;
+    }
+
+    private String label(String type) {
+        return handlers.containsKey(type) ? type : "unknown";
+    }
+
+    private Outcome counted(Outcome outcome, Read r) {
+        if (outcome != null && outcome != Outcome.PARKED) {
+            options.metrics.processed(outcome, label(r.type));
+        }
+        return outcome;
     }
 }

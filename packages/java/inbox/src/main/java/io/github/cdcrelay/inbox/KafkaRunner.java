@@ -346,9 +346,17 @@ public final class KafkaRunner implements Runnable, AutoCloseable {
             throw new SetBack("an offset is less than what this process wrote");
         }
         kept.values().forEach(part -> part.wrote = Math.max(part.wrote, part.next));
+        kept.keySet().forEach(this::measureLag);
         var offsets = kept.entrySet().stream().collect(
                 Collectors.toMap(Map.Entry::getKey, entry -> new OffsetAndMetadata(entry.getValue().next)));
         consumer.commitAsync(offsets, null); // the database's are what counts
+    }
+
+    private void measureLag(TopicPartition place) {
+        if (consumer.assignment().contains(place)) {
+            consumer.currentLag(place).ifPresent(
+                    lag -> inbox.options.metrics.lag(place.topic(), place.partition(), lag));
+        }
     }
 
     private static List<Ledger.Place> places(Map<TopicPartition, Part> parts, boolean written) {

@@ -376,6 +376,18 @@ final class Ledger {
                 FROM {s}inbox_register(?)""", name, keep, name);
     }
 
+    record Counts(long parked, long keys, long dead) {}
+
+    /** Counts for gauges. */
+    Counts counts() {
+        var row = ask("count", """
+                SELECT (SELECT count(*) FROM {s}inbox_parked WHERE consumer = c),
+                    (SELECT count(DISTINCT (topic, partition, lane)) FROM {s}inbox_parked WHERE consumer = c),
+                    (SELECT count(*) FROM {s}inbox_dead WHERE consumer = c AND replayed_at IS NULL AND discarded_at IS NULL)
+                FROM {s}inbox_register(?) c""", name).get(0);
+        return new Counts((Long) row[0], (Long) row[1], (Long) row[2]);
+    }
+
     /** Reports whether the database holds every character. Else those beyond ASCII are stored with escapes. */
     private boolean isUnicode(Session session) throws SQLException {
         if (unicode == null) {

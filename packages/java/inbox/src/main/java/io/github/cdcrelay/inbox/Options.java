@@ -12,6 +12,7 @@ public final class Options {
     Duration keep = Duration.ofDays(14);
     boolean deadIfUnknown;
     int maxBatch = 100;
+    Metrics metrics = Metrics.NONE;
     private int attempts = 5;
     private Duration initial = Duration.ofMillis(50);
     private Duration longest = Duration.ofMinutes(5);
@@ -57,6 +58,12 @@ public final class Options {
     /** Events in one transaction at most, fewer where that takes 20 ms; if it fails, each goes by itself. Default: 100. */
     public Options maxBatch(int events) {
         this.maxBatch = events;
+        return this;
+    }
+
+    /** What is counted, and how. Default: nothing is. */
+    public Options metrics(Metrics metrics) {
+        this.metrics = metrics;
         return this;
     }
 
