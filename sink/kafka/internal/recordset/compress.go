@@ -60,6 +60,7 @@ type compressor struct {
 	codec  Compression
 	encode func(dst, src []byte) []byte // appends src, compressed
 	out    []byte                       // kept from batch to batch
+	broken bool                         // it panicked: its state is unknown
 }
 
 // compressors are idle compressors of each codec. Each costs up to about a megabyte, so that a batch should not wait
@@ -80,6 +81,9 @@ func compressorFor(c Compression) *compressor {
 
 // release gives the compressor back, without the buffer of a rare giant.
 func (c *compressor) release() {
+	if c.broken {
+		return
+	}
 	if cap(c.out) > largestKept {
 		c.out = nil
 	}
@@ -95,8 +99,14 @@ func newCompressor(c Compression) *compressor {
 
 // compress puts the compressed bytes of records in their place, if there are fewer of them, and says so. Bytes that do
 // not get fewer stay as they are: a batch is never larger than its records, whatever they hold, and so a limit that the
-// plain batch keeps is kept by the compressed one.
+// plain batch keeps is kept by the compressed one. Nor are bytes at which the codec panics, which would else end each
+// process that sends them.
 func (c *compressor) compress(records []byte) (compressed []byte, smaller bool) {
+	defer func() {
+		if recover() != nil {
+			c.broken, compressed, smaller = true, records, false
+		}
+	}()
 	c.out = c.encode(c.out[:0], records)
 	if len(c.out) >= len(records) {
 		return records, false

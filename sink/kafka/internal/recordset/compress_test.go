@@ -53,6 +53,19 @@ func decompressed(t testing.TB, codec Compression, section []byte) []byte {
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
+// Break caught: bytes at which a codec panics that end the process, or a compressor that is used again after that.
+func TestBatchAtWhichACodecPanicsGoesPlain(t *testing.T) {
+	records := benchmarkRecords(3)
+	c := &compressor{codec: Zstd, encode: func(dst, _ []byte) []byte { return dst[:cap(dst)+1] }}
+	set := appendRecordSet(nil, records, Stamp{}, c)
+	if codec, _ := plainSet(t, set); codec != None || !c.broken {
+		t.Errorf("codec of the batch: got %s, broken %v, want none, and a compressor that is not used again", codec, c.broken)
+	}
+	if want := appendRecordSet(nil, records, Stamp{}, nil); !bytes.Equal(set, want) {
+		t.Error("the batch is not the one without compression")
+	}
+}
+
 // plainSet checks what compression must not touch, and gives the set as it would be without compression.
 func plainSet(t testing.TB, set []byte) (codec Compression, plain []byte) {
 	t.Helper()
