@@ -146,8 +146,8 @@ func (s *session) leftAside(left []store.Aside) {
 	}
 	for topic, named := range ids {
 		s.r.alarms.Raise(sink.Alarm{Kind: sink.AlarmIDsReused, Topic: topic, Partition: sink.WholeTopic,
-			Text: fmt.Sprintf("rows with these ids were made after events with the same ids became parked events or dead "+
-				"letters; the catch-up has not sent them. Compare them with cdc-relay find; give rows that are other "+
+			Text: fmt.Sprintf("rows with these ids were made after events with the same ids were listed, parked, or became "+
+				"dead letters; the catch-up has not sent them. Compare them with cdc-relay find; give rows that are other "+
 				"events new ids, by inserting them again: %s", strings.Join(named, ", "))})
 	}
 }

@@ -92,16 +92,16 @@ func (s *session) snapshot(ctx context.Context) (rows int64, err error) {
 			return 0, err
 		}
 	}
-	if rows, err = s.r.store.SnapshotCatchUp(ctx); err != nil {
-		return 0, fmt.Errorf("take the catch-up's snapshot: %w", err)
-	}
-	s.state.Era = s.epoch
-	s.r.log.Info().Int64("rows", rows).Msg("catching up: publishing rows that are older than the slot")
 	left, err := s.r.store.ReusedAside(ctx, unsureNamed)
 	if err != nil {
 		return 0, err
 	}
 	s.leftAside(left)
+	if rows, err = s.r.store.SnapshotCatchUp(ctx); err != nil {
+		return 0, fmt.Errorf("take the catch-up's snapshot: %w", err)
+	}
+	s.state.Era = s.epoch
+	s.r.log.Info().Int64("rows", rows).Msg("catching up: publishing rows that are older than the slot")
 	return rows, nil
 }
 

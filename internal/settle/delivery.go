@@ -220,16 +220,17 @@ func (g *Registry) Each(look func(*Delivery)) {
 // placed reports whether the event's position is the one that the stream gave it.
 func (d *Delivery) placed() bool { return !d.Late && !d.Event.Position.Table }
 
-// streamMark is the stream position's [outbox.Position.Mark], 0 for what was read from the table, unless the journal
-// must know it from another event with its id: then it is its [outbox.Position.RowMark].
+// streamMark is the stream position's [outbox.Position.Mark], and its [outbox.Position.RowMark] for what was read from
+// the table: the stream may bring another event with its id that was committed before this one is journaled. 0: a
+// person had it published again, and the stream may bring it, too.
 func (d *Delivery) streamMark() int32 {
 	switch {
-	case d.Reused || d.Listed:
-		return d.Event.Position.RowMark(d.Listed, d.Reused)
-	case !d.placed():
+	case d.placed():
+		return d.Event.Position.Mark()
+	case d.Replay:
 		return 0
 	}
-	return d.Event.Position.Mark()
+	return d.Event.Position.RowMark(d.Listed, d.Reused)
 }
 
 // Snapshot lists what is in flight by event id.

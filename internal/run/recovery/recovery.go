@@ -301,8 +301,11 @@ func (s *Scan) passedParked(ctx context.Context, lanes map[string]store.Lane, re
 					}
 					gone, passed = append(gone, passed...), nil
 				case !row.Replay && !row.Late:
-					passed = append(passed, store.Published{ID: []byte(id), Topic: l.topic, Offset: -1,
-						Mark: row.Event.Position.Mark()})
+					mark := row.Event.Position.Mark()
+					if row.Event.Position.Table {
+						mark = row.Event.Position.RowMark(false, false)
+					}
+					passed = append(passed, store.Published{ID: []byte(id), Topic: l.topic, Offset: -1, Mark: mark})
 				}
 				ask.After = &row.Event.Position
 			}

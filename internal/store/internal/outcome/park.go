@@ -24,7 +24,7 @@ const parkedValues = `$1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $1
 var parkSQL = `INSERT INTO {parked} (` + parkedColumns + `) SELECT ` + parkedValues + `
 WHERE NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = $2 AND CASE WHEN $21 = 0 THEN true
   WHEN $21 < 0 THEN coalesce(r.stream_mark = $21, false)
-  WHEN r.stream_mark IS NULL OR r.stream_mark < 0 THEN ` + journaledFrom + ` >= ` + committedAt("$22::bigint") + `
+  WHEN r.stream_mark IS NULL OR r.stream_mark < 0 THEN ` + journaledSurely + ` >= ` + committedAt("$22::bigint") + `
   ELSE r.stream_mark = $21 END)
  AND NOT EXISTS (SELECT FROM {dlq} r WHERE r.source = $1 AND r.original_id = $2 AND CASE WHEN $21 <= 0 THEN true
   WHEN r.from_stream THEN (r.position_order, r.position_index) = ($7, $8)
@@ -34,7 +34,7 @@ ON CONFLICT DO NOTHING`
 // takenSQL reports whether another event than the one to be parked is parked under its id.
 var takenSQL = `SELECT FROM {parked} r WHERE r.source = $1 AND r.event_id = $2 AND
  CASE WHEN r.from_stream AND NOT r.late THEN (r.position_order, r.position_index) <> ($3, $4)
- ELSE ` + parkedFrom + ` < ` + committedAt("$5::bigint") + ` END`
+ ELSE ` + parkedSurely + ` < ` + committedAt("$5::bigint") + ` END`
 
 // Park commits events aside, all or none, durably, and says how many of them were not there yet. An id that is parked
 // already keeps its first place. One that is journaled or dead is left alone: another relay had the slot for a while

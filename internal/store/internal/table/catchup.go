@@ -110,20 +110,26 @@ parked AS (
  WHERE aside AND d.source = $1 AND d.original_id = a.id)
 INSERT INTO {catch_up} (source, row_number, event_id) SELECT $1, n, id FROM numbered WHERE NOT aside`
 
-// reusedAsideSQL finds rows whose ids are parked, or open dead letters, of events of before.
+// reusedAsideSQL finds rows whose ids are parked, or open dead letters, of events of before, and those whose ids are
+// journaled of rows that the last catch-up had listed before they were made: these waited for their broker.
 const reusedAsideSQL = `SELECT a.topic, a.id::text FROM (
  SELECT event_id AS id, topic, parked_at AS at FROM {parked} WHERE source = $1 UNION ALL
  SELECT original_id, topic, dead_at FROM {dlq} WHERE source = $1) a
 WHERE EXISTS (SELECT FROM {outbox} o WHERE {ours} AND o.{id} = a.id{collate_own} AND NOT {published} AND {made_after}
  AND NOT EXISTS (SELECT FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} AND NOT {of_another}))
-ORDER BY a.topic, a.id LIMIT $2`
+UNION ALL SELECT r.topic, r.event_id::text FROM {journal} r JOIN {state} t ON t.source = r.source
+WHERE r.source = $1 AND r.stream_mark < 0 AND r.published_at > t.swept_at AND EXISTS (SELECT FROM {outbox} o
+ WHERE {ours} AND o.{id} = r.event_id{collate_own} AND NOT {published} AND {made_since} AND NOT {of_another})
+ORDER BY 1, 2 LIMIT $2`
 
-// ReusedAside lists rows that a catch-up leaves out because their ids are those of parked events or dead letters,
-// though they say that they were made later: they are other events, or their times are wrong.
+// ReusedAside lists rows that a catch-up is about to leave out because their ids are recorded, though they say that they
+// were made after the events that had them: they are other events, or their times are wrong. It is asked before
+// [Reader.SnapshotCatchUp] forgets when the list before was made.
 func (s *Reader) ReusedAside(ctx context.Context, limit int) (found []record.Aside, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		text := s.db.SQL(o, strings.ReplaceAll(reusedAsideSQL, "{made_after}", s.db.MadeAfter(o, "a.at")))
+		text := s.db.SQL(o, strings.NewReplacer("{made_after}", s.db.MadeAfter(o, "a.at"),
+			"{made_since}", s.db.MadeAfter(o, "t.swept_at")).Replace(reusedAsideSQL))
 		err = s.db.Tx(ctx, snapshotting, func(tx pgx.Tx) error {
 			rows, err := tx.Query(ctx, text, source, limit)
 			if err == nil {
@@ -133,7 +139,7 @@ func (s *Reader) ReusedAside(ctx context.Context, limit int) (found []record.Asi
 		})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for rows with ids of parked events: %w", err)
+		return nil, fmt.Errorf("look for rows with recorded ids: %w", err)
 	}
 	return found, nil
 }
