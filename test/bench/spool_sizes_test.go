@@ -220,7 +220,8 @@ func (r *run) transactionEach() (number int) {
 	}
 	r.exec("TRUNCATE cdc_relay_spool")
 	names := []string{"source", "number", "era", "ends", "committed_at", "events", "data"}
-	if _, err := r.conn.CopyFrom(r.t.Context(), pgx.Identifier{"cdc_relay_spool"}, names, pgx.CopyFromRows(cut)); err != nil {
+	table := pgx.Identifier{"cdc_relay_spool"}
+	if _, err := r.conn.CopyFrom(r.t.Context(), table, names, pgx.CopyFromRows(cut)); err != nil {
 		r.t.Fatal(err)
 	}
 	return number
@@ -230,7 +231,7 @@ func appendMessage(data, m []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(data, uint32(len(m))), m...)
 }
 
-// copySpool adds copies of the rows behind them, until there are size times as many. Of the contents nothing is changed.
+// copySpool adds copies of the rows behind them, until there are size times as many. Their contents are the same.
 func (r *run) copySpool(rows, size int) {
 	r.t.Helper()
 	const step = 5000 // a transaction that the walsender can hold in memory

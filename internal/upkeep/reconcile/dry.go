@@ -30,8 +30,9 @@ type DryReport struct {
 }
 
 const (
-	auditLook = 200 * time.Millisecond
-	auditPage = 10_000 // ids read at once
+	auditLook = 200 * time.Millisecond // the pause between two looks
+	auditRest = 9                      // times as long as the last look, if that is more: a large spool takes a second
+	auditPage = 10_000                 // ids read at once
 )
 
 // DryRun looks at the whole table, as a reconciler does, and publishes nothing. While a relay streams it proves what
@@ -126,7 +127,7 @@ func awaitConfirmed(ctx context.Context, tables DryTables, deadline time.Time) (
 		if time.Now().After(deadline) {
 			return false, nil
 		}
-		if err := rest(ctx); err != nil {
+		if err := rest(ctx, auditLook); err != nil {
 			return false, err
 		}
 		if slot, err = tables.Slot(ctx); err != nil {
@@ -138,22 +139,25 @@ func awaitConfirmed(ctx context.Context, tables DryTables, deadline time.Time) (
 
 // awaitSent waits until what is spooled now is sent, and tells how many events are not. Rows are numbered in order.
 func awaitSent(ctx context.Context, tables DryTables, deadline time.Time) (left int, err error) {
+	began := time.Now()
 	now, err := tables.Spooled(ctx)
-	for last := now.Last; err == nil && !now.Empty() && now.First <= last; now, err = tables.Spooled(ctx) {
+	for last := now.Last; err == nil && !now.Empty() && now.First <= last; {
 		if time.Now().After(deadline) {
 			return max(1, int(now.Events)), nil
 		}
-		if err := rest(ctx); err != nil {
+		if err := rest(ctx, max(auditLook, auditRest*time.Since(began))); err != nil {
 			return 0, err
 		}
+		began = time.Now()
+		now, err = tables.Spooled(ctx)
 	}
 	return 0, err
 }
 
 // rest is the pause between two looks.
-func rest(ctx context.Context) error {
+func rest(ctx context.Context, pause time.Duration) error {
 	select {
-	case <-time.After(auditLook):
+	case <-time.After(pause):
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)

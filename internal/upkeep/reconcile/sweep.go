@@ -49,8 +49,8 @@ func (c *Reconciler) beginSweep(ctx context.Context) error {
 	return nil
 }
 
-// sweepInstead has a sweep take the place of a round that one statement cannot read, since there are so many rows behind
-// the horizon, as after an outage.
+// sweepInstead has a sweep take the place of a round that one statement cannot read, because there are so many rows
+// behind the horizon, as after an outage.
 func (c *Reconciler) sweepInstead(ctx context.Context) error {
 	running, err := c.tables.Running(ctx) // the statement took its time: what ran before it may be over
 	if err != nil {
