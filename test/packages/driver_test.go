@@ -51,7 +51,9 @@ func eachOn(t *testing.T, server func(testing.TB) *harness.PG, test func(t *test
 	for name, command := range languages {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, newWorld(t, server(t), command(t)))
+			w := newWorld(t, server(t), command(t))
+			w.language = name
+			test(t, w)
 		})
 	}
 }
@@ -75,8 +77,9 @@ func copied(t *testing.T, file, dir string) (path string) {
 
 // world is a database with an outbox, an inbox and what handlers write, and the command of a driver.
 type world struct {
-	pg      *harness.PG
-	command []string
+	language string
+	pg       *harness.PG
+	command  []string
 }
 
 func newWorld(t *testing.T, pg *harness.PG, command []string) *world {

@@ -23,7 +23,9 @@ from psycopg_pool import ConnectionPool
 import cdc_relay_emit
 import cdc_relay_inbox
 from cdc_relay_emit import Event
+from cdc_relay_emit.testing import assert_emitted, no_event_emitted
 from cdc_relay_inbox import Inbox, Message, Outage, Permanent, Retry, RetryAfter, aio
+from cdc_relay_inbox.testing import MemoryInbox
 
 URL = os.environ["DATABASE_URL"]
 logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
@@ -248,6 +250,42 @@ def received(m):
     key = None if m.get("key") is None else m["key"].encode()
     return Message(m["topic"], m["partition"], m["offset"], key, value,
                    {name: value for name, value in headers.items() if value is not None})
+
+
+def op_kit(deliver, **_):
+    """Hand messages to the inbox in memory, and look at what a transaction emitted."""
+    kit = MemoryInbox(attempts=3)
+    kit.on("Effect", lambda event, conn: fail_as_asked(event, conn))
+    outcomes = [kit.deliver(m.get("type", "Effect"), m.get("value"), key=m.get("key"), id=m["id"]) for m in deliver]
+    retried = [kit.retry(), kit.retry()]
+    with psycopg.connect(URL) as conn:
+        no_event_emitted(conn)
+        refused(lambda: assert_emitted(conn, "OrderPlaced"))
+        cdc_relay_emit.emit(conn, Event(aggregate_type="order", aggregate_id="42", type="OrderPlaced",
+                                        payload={"cents": 9990}))
+        assert_emitted(conn, "OrderPlaced", "42", {"cents": 9990})
+        for wrong in (("Other",), ("OrderPlaced", "43"), ("OrderPlaced", "42", {"cents": 1})):
+            refused(lambda wrong=wrong: assert_emitted(conn, *wrong))
+        no_event_emitted(conn, "Other")
+        refused(lambda: no_event_emitted(conn, "OrderPlaced"))
+        conn.rollback()
+    return {"outcomes": " ".join(outcomes), "retried": ", ".join(" ".join(some) for some in retried),
+            "dead": " ".join(f"{d.event.id} {d.error}" for d in kit.dead), "parked": len(kit.parked)}
+
+
+def fail_as_asked(event, conn):
+    payload = event.payload or {}
+    if "fails" in payload and event.attempt <= payload.get("until", event.attempt):
+        FAILURES[payload["fails"]](event, conn)
+
+
+def refused(check):
+    """See that an assertion fails."""
+    try:
+        check()
+    except AssertionError:
+        return
+    raise RuntimeError("an assertion of the test kit holds that should not")
 
 
 def op_retry(until="quiet", **_):

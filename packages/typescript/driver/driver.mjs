@@ -8,6 +8,7 @@ import { emit as emitDrizzle } from '@cdc-relay/emit/drizzle'
 import { emit as emitKysely } from '@cdc-relay/emit/kysely'
 import { Inbox, Outage, Permanent, RetryAfter } from '@cdc-relay/inbox'
 import { run } from '@cdc-relay/inbox/kafkajs'
+import { MemoryInbox, assertEmitted, noEventEmitted } from '@cdc-relay/testing'
 
 const url = process.env.DATABASE_URL
 let pool, inbox, running, registry
@@ -125,6 +126,30 @@ const commands = {
   async handleAll({ messages }) {
     return { outcomes: (await inbox.handleAll(messages.map(received))).join(' ') }
   },
+  async kit({ deliver }) {
+    const kit = new MemoryInbox({ attempts: 3 }).on('Effect', async event => {
+      const { fails, until = Infinity } = event.payload ?? {}
+      if (fails && event.attempt <= until) await failures[fails](event)
+    })
+    const outcomes = []
+    for (const { type = 'Effect', value = null, key, id } of deliver) outcomes.push(await kit.deliver({ type, payload: value, key, id }))
+    const retried = [await kit.retry(), await kit.retry()]
+    await emitters.pg(async (emitEvent, sql) => {
+      const tx = { query: sql }
+      await noEventEmitted(tx)
+      await refused(() => assertEmitted(tx, { type: 'OrderPlaced' }))
+      await emitEvent({ aggregateType: 'order', aggregateId: '42', type: 'OrderPlaced', payload: { cents: 9990 } })
+      await assertEmitted(tx, { type: 'OrderPlaced', key: '42', match: { cents: 9990 } })
+      for (const wrong of [{ type: 'Other' }, { type: 'OrderPlaced', key: '43' }, { type: 'OrderPlaced', match: { cents: 1 } }]) {
+        await refused(() => assertEmitted(tx, wrong))
+      }
+      await noEventEmitted(tx, 'Other')
+      await refused(() => noEventEmitted(tx, 'OrderPlaced'))
+      await sql('DELETE FROM outbox_events')
+    })
+    return { outcomes: outcomes.join(' '), retried: retried.map(some => some.join(' ')).join(', '), parked: kit.parked.length,
+      dead: kit.dead.map(d => `${d.event.id} ${d.error}`).join(' ') }
+  },
   async retry({ until = 'quiet' }) {
     const outcomes = []
     while (true) {
@@ -164,6 +189,16 @@ function received(m) {
   const headers = { event_type: 'Effect', ...m.id !== undefined && { id: m.id }, ...m.headers }
   for (const name in headers) if (headers[name] === null) delete headers[name]
   return { topic: m.topic, partition: m.partition, offset: BigInt(m.offset), key, value, headers }
+}
+
+/** Sees that an assertion fails. */
+async function refused(check) {
+  try {
+    await check()
+  } catch {
+    return
+  }
+  throw new Error('an assertion of the test kit holds that should not')
 }
 
 /** Ways to read other brokers than Kafka. */
