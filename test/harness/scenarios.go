@@ -84,6 +84,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"kills of a package":                 {ci: 0, nightly: 20},
 	"kills before another broker":        {ci: 1, nightly: 20},
 	"contracts with handlers of asyncio": {ci: 0, nightly: 1},
+	"restarts of a package's broker":     {ci: 0, nightly: 1},
 	"restores beneath a package":         {ci: 0, nightly: 1},
 	"events at a package's rate":         {ci: 0, nightly: 20_000},
 	"READMEs that are followed":          {ci: 0, nightly: 1}, // which installs from registries

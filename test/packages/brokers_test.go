@@ -12,7 +12,7 @@ import (
 
 // source is a broker that a package reads, besides Kafka.
 type source struct {
-	url      func(*testing.T) string
+	start    func(*testing.T) (url string, restart func())
 	settings func(url string) []any
 	topology string // the argument of init that creates a queue, named by the topic and what the queue has behind it
 	behind   string
@@ -20,25 +20,36 @@ type source struct {
 
 var sources = map[string]source{
 	"nats": {
-		url:      func(t *testing.T) string { t.Helper(); return harness.NATS(t).URL },
+		start: func(t *testing.T) (string, func()) {
+			t.Helper()
+			s := harness.NATS(t)
+			return s.URL, func() { s.Kill9(); s.Start(t) }
+		},
 		settings: func(url string) []any { return []any{"nats.url", url, "nats.create_streams.enabled", true} },
 	},
 	"redis-stream": {
-		url:      func(t *testing.T) string { t.Helper(); return "redis://" + harness.Redis(t).Addr },
+		start:    startRedis,
 		settings: func(url string) []any { return []any{"redis.url", url} },
 	},
 	"rabbitmq": {
-		url: func(t *testing.T) string {
+		start: func(t *testing.T) (string, func()) {
 			t.Helper()
-			return "amqp://guest:guest@" + harness.RabbitMQ(t).Addr + "/"
+			s := harness.RabbitMQ(t)
+			return "amqp://guest:guest@" + s.Addr + "/", func() { s.Ctl(t, "close_all_connections", "test") }
 		},
 		settings: func(url string) []any { return []any{"rabbitmq.url", url} },
 		topology: "--rabbitmq-topology", behind: ".work",
 	},
 	"bullmq": {
-		url:      func(t *testing.T) string { t.Helper(); return "redis://" + harness.Redis(t).Addr },
+		start:    startRedis,
 		settings: func(url string) []any { return []any{"redis.url", url, "bullmq.version", 5} },
 	},
+}
+
+func startRedis(t *testing.T) (url string, restart func()) {
+	t.Helper()
+	s := harness.Redis(t, "--appendfsync", "always")
+	return "redis://" + s.Addr, func() { s.Kill9(); s.Start(t) }
 }
 
 // reads are the brokers that each package reads.
@@ -51,13 +62,15 @@ var reads = map[string][]string{
 type brokerFlow struct {
 	*flow
 	broker, url string
+	restart     func() // of the broker, or of its connections
 	outbox      *harness.PG
 }
 
 func newBrokerFlow(t *testing.T, w *world, broker string) *brokerFlow {
 	t.Helper()
 	s := sources[broker]
-	f := &brokerFlow{flow: &flow{world: w}, broker: broker, url: s.url(t), outbox: harness.Postgres(t)}
+	f := &brokerFlow{flow: &flow{world: w}, broker: broker, outbox: harness.Postgres(t)}
+	f.url, f.restart = s.start(t)
 	settings := harness.NewSettings(t, f.outbox, nil).With(append(s.settings(f.url), "sink", broker)...)
 	delete(settings, "kafka.brokers")
 	delete(settings, "outbox.columns.headers")
@@ -204,6 +217,32 @@ func TestARestoredDatabaseIsFilledUpAgainFromALog(t *testing.T) {
 		f.decided(t, f.sent, d)
 		f.judge(t)
 	}, "rabbitmq", "bullmq")
+}
+
+// The broker is killed and started again, or closes its connections, while a consumer handles. Breaks it catches: an
+// error of a client that ends the process, or a reader that does not connect again.
+func TestConsumersOutliveTheirBroker(t *testing.T) {
+	harness.Full(t)
+	if harness.Count(t, "restarts of a package's broker") == 0 {
+		t.Skip("at night")
+	}
+	onBrokers(t, func(t *testing.T, f *brokerFlow) {
+		f.pg.Exec(t, slow)
+		f.emit(t, 1)
+		d := f.read(t)
+		f.decided(t, 1, d)
+		for range 3 {
+			before := f.sent
+			f.emit(t, 300)
+			f.decided(t, before+20, d)
+			f.restart()
+		}
+		f.decided(t, f.sent, d)
+		f.judge(t)
+		if answer := d.do(object{"op": "stop"}); answer["error"] != nil {
+			t.Errorf("stop: %v", answer["error"])
+		}
+	})
 }
 
 // slow makes each effect take some time, between the claim and the commit.
