@@ -175,7 +175,7 @@ func TestKilledConsumersOfBrokersLoseAndDoubleNothing(t *testing.T) {
 	})
 }
 
-// sameAsEmitted emits events with odd keys and without a payload, and compares those that a handler had with the outbox.
+// sameAsEmitted emits events with odd keys and without a payload, and compares what handlers had with the outbox.
 func (f *brokerFlow) sameAsEmitted(t *testing.T, d *driver) {
 	t.Helper()
 	f.outbox.Exec(t, `INSERT INTO outbox_events (aggregate_type, aggregate_id, event_type, payload) VALUES

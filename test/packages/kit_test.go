@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// The inbox in memory has the outcomes of the real one for the same story. Breaks it catches: an event that overtakes one
-// of its key, or is handled twice; an assertion about emitted events that always holds.
+// The inbox in memory has the outcomes of the real one for the same story. Breaks it catches: an event that overtakes
+// one of its key, or is handled twice; an assertion about emitted events that always holds.
 func TestTestKitsHaveTheRulesOfTheInbox(t *testing.T) {
 	harness.Full(t)
 	each(t, func(t *testing.T, w *world) {

@@ -123,7 +123,7 @@ func TestInboxesKeepTheContract(t *testing.T) {
 	each(t, func(t *testing.T, w *world) { keepsTheContract(t, w, 1) })
 }
 
-// Breaks it catches: a coroutine that has its effect outside the transaction of its event, ends that, or goes on after it.
+// Breaks it catches: a coroutine that has its effect outside the transaction of its event, ends that, or outlives it.
 func TestHandlersOfAsyncioKeepTheContract(t *testing.T) {
 	harness.Full(t)
 	if harness.Count(t, "contracts with handlers of asyncio") == 0 {
