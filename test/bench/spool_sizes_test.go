@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/run/spool"
 )
 
@@ -261,7 +262,8 @@ func (r *run) copySpool(rows, size int) {
 	}
 }
 
-// readAway has the relay, which is paused, read the WAL that the copies made.
+// readAway has the relay, which is paused, read the WAL that the copies made, and waits until no walsender reads it
+// once more when it starts.
 func (r *run) readAway() {
 	r.t.Helper()
 	end := r.walEnd()
@@ -269,6 +271,12 @@ func (r *run) readAway() {
 	r.poll(100*time.Millisecond, "the slot is past the copies", func() bool {
 		_, left := r.slotLag(end)
 		return left == 0
+	})
+	r.poll(200*time.Millisecond, "the slot needs none of it", func() (none bool) {
+		r.exec("CHECKPOINT") // notes which transactions run
+		r.one("SELECT restart_lsn >= $2::pg_lsn FROM pg_replication_slots WHERE slot_name = $1", &none, r.slot(),
+			outbox.LSN(end).String())
+		return none
 	})
 	r.relay.Stop(r.t)
 }
