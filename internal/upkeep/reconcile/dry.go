@@ -49,29 +49,39 @@ func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryR
 	if state == nil {
 		return r, fmt.Errorf("no relay has used this slot yet: nothing to reconcile; start with cdc-relay run")
 	}
-	first, err := unrecordedIDs(ctx, tables)
-	if err != nil {
-		return r, err
-	}
-	r.Unrecorded = len(first)
 	slot, err := tables.Slot(ctx)
 	if err != nil {
 		return r, err
 	}
-	r.Streaming = slot.Active
-	spooled, err := tables.Spooled(ctx)
+	r.Streaming, r.CatchingUp = slot.Active, slot.Active && state.Phase != store.Stream
+	deadline := time.Now().Add(patience)
+	if r.Streaming && !r.CatchingUp {
+		r.Spooled, err = awaitSent(ctx, tables, deadline)
+	} else {
+		var spooled store.SpoolState
+		spooled, err = tables.Spooled(ctx)
+		r.Spooled = int(spooled.Events)
+	}
 	if err != nil {
 		return r, err
 	}
-	r.Spooled = int(spooled.Events)
-	if r.CatchingUp = slot.Active && state.Phase != store.Stream; !slot.Active || r.CatchingUp {
+	if !r.Streaming || r.CatchingUp || r.Spooled > 0 { // there may be more than memory holds
+		err = unrecorded(ctx, tables, func(ids [][]byte) { r.Unrecorded += len(ids) })
+		if err == nil && r.Streaming && !r.CatchingUp && r.Unrecorded == 0 {
+			r.Proved, r.Spooled = true, 0
+		}
+		return r, err
+	}
+	began := time.Now()
+	first, err := unrecordedIDs(ctx, tables)
+	if err != nil {
+		return r, err
+	}
+	if r.Unrecorded = len(first); r.Unrecorded == 0 {
+		r.Proved = true
 		return r, nil
 	}
-	if len(first) == 0 {
-		r.Proved, r.Spooled = true, 0
-		return r, nil
-	}
-	deadline := time.Now().Add(patience)
+	deadline = deadline.Add(time.Since(began)) // a look is not a wait
 	if r.Proved, err = awaitConfirmed(ctx, tables, deadline); err != nil || !r.Proved {
 		return r, err
 	}
@@ -91,26 +101,34 @@ func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryR
 }
 
 func unrecordedIDs(ctx context.Context, tables DryTables) (map[string]bool, error) {
+	found := map[string]bool{}
+	err := unrecorded(ctx, tables, func(ids [][]byte) {
+		for _, id := range ids {
+			found[string(id)] = true
+		}
+	})
+	return found, err
+}
+
+// unrecorded hands out the ids of all rows that are not recorded.
+func unrecorded(ctx context.Context, tables DryTables, take func(ids [][]byte)) error {
 	state, err := tables.AuditState(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	found := map[string]bool{}
 	for from, step := int64(0), int64(sweepBlocks); from < state.Blocks; {
 		ids, err := tables.UnrecordedIn(ctx, from, from+step, auditPage)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if len(ids) == auditPage && step > 1 { // there may be more in these blocks
 			step /= 2
 			continue
 		}
-		for _, id := range ids {
-			found[string(id)] = true
-		}
+		take(ids)
 		from += step
 	}
-	return found, nil
+	return nil
 }
 
 // awaitConfirmed waits until everything that is committed now is recorded, if the stream delivers it at all.
