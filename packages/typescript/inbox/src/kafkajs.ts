@@ -229,7 +229,7 @@ class Reader implements Running {
     await this.joined
   }
 
-  /** Runs work again while the database or the broker does not answer. undefined: stopping. */
+  /** Runs work again while the database or the broker does not answer, but not after SetBack. undefined: stopping. */
   private async untilAvailable<T>(work: () => Promise<T>): Promise<T | undefined> {
     for (let pause = 50; !this.stopping; pause = Math.min(pause * 2, 2_000)) {
       try {
@@ -237,6 +237,7 @@ class Reader implements Running {
         this.trouble = undefined
         return result
       } catch (error) {
+        if (error instanceof SetBack) throw error
         if (this.trouble !== describe(error)) this.inbox.log('error', `inbox: ${describe(error)}`)
         this.trouble = describe(error)
         await new Promise(resolve => setTimeout(resolve, pause))
