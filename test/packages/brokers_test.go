@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -14,8 +18,7 @@ import (
 type source struct {
 	start    func(*testing.T) (url string, restart func())
 	settings func(url string) []any
-	topology string // the argument of init that creates a queue, named by the topic and what the queue has behind it
-	behind   string
+	prepare  func(t *testing.T, url, topic string)
 }
 
 var sources = map[string]source{
@@ -35,15 +38,40 @@ var sources = map[string]source{
 		start: func(t *testing.T) (string, func()) {
 			t.Helper()
 			s := harness.RabbitMQ(t)
-			return "amqp://guest:guest@" + s.Addr + "/", func() { s.Ctl(t, "close_all_connections", "test") }
+			return "amqp://guest:guest@" + s.Addr + "/?heartbeat=2", func() { s.Ctl(t, "close_all_connections", "test") }
 		},
-		settings: func(url string) []any { return []any{"rabbitmq.url", url} },
-		topology: "--rabbitmq-topology", behind: ".work",
+		settings: func(url string) []any { return []any{"rabbitmq.url", strings.TrimSuffix(url, "?heartbeat=2")} },
+		prepare:  declare,
 	},
 	"bullmq": {
 		start:    startRedis,
 		settings: func(url string) []any { return []any{"redis.url", url, "bullmq.version", 5} },
 	},
+}
+
+// declare creates an exchange, and a queue of its name as consumers need it.
+func declare(t *testing.T, url, topic string) {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	channel, err := conn.Channel()
+	if err == nil {
+		err = channel.ExchangeDeclare(topic, "topic", true, false, false, false, nil)
+	}
+	if err == nil {
+		_, err = channel.QueueDeclare(topic, true, false, false, false, amqp.Table{
+			"x-queue-type": "quorum", "x-overflow": "reject-publish", "x-single-active-consumer": true,
+		})
+	}
+	if err == nil {
+		err = channel.QueueBind(topic, "#", topic, false, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func startRedis(t *testing.T) (url string, restart func()) {
@@ -76,12 +104,9 @@ func newBrokerFlow(t *testing.T, w *world, broker string) *brokerFlow {
 	delete(settings, "outbox.columns.headers")
 	relay := harness.NewRelay(t, settings)
 	relay.Init(t)
-	topic := settings.Topic("order")
-	f.topic = topic + s.behind
-	if s.topology != "" {
-		if code, _, said := relay.Run(t, "init", s.topology, "--message-topic", topic); code != 0 {
-			t.Fatalf("init %s: exit code %d: %s", s.topology, code, said)
-		}
+	f.topic = settings.Topic("order")
+	if s.prepare != nil {
+		s.prepare(t, f.url, f.topic)
 	}
 	relay.Start(t)
 	relay.WaitReady(t, time.Minute)
@@ -139,7 +164,6 @@ func TestKilledConsumersOfBrokersLoseAndDoubleNothing(t *testing.T) {
 		running := []*driver{f.read(t), nil}
 		f.decided(t, 1, running[0])
 		running[1] = f.read(t)
-		const holder = "SELECT coalesce(max(holder), '') FROM inbox_offset"
 		for n := range kills {
 			before := f.sent
 			f.emit(t, 300)
@@ -244,6 +268,55 @@ func TestConsumersOutliveTheirBroker(t *testing.T) {
 		}
 	})
 }
+
+// The process that reads is frozen for longer than its lease, with messages in its hands, and wakes behind another one.
+// Breaks it catches: one that goes on with what it had, ahead of what the other one does.
+func TestAFrozenConsumerOfABrokerDisturbsNoOrder(t *testing.T) {
+	harness.Full(t)
+	if harness.Count(t, "restarts of a package's broker") == 0 {
+		t.Skip("at night")
+	}
+	onBrokers(t, func(t *testing.T, f *brokerFlow) {
+		f.pg.Exec(t, slow)
+		f.emit(t, 1)
+		frozen := f.read(t)
+		f.decided(t, 1, frozen)
+		other := f.read(t)
+		for range 2 {
+			before := f.sent
+			f.emit(t, 400)
+			f.decided(t, before+20, frozen, other)
+			former := f.pg.Query(t, holder)
+			frozen.signal(syscall.SIGSTOP)
+			decided := f.pg.Query(t, countDecided)
+			harness.Eventually(t, time.Minute, "the other process goes on, or waits for the frozen one", func(ctx context.Context) string {
+				got, err := f.pg.TryQuery(ctx, `SELECT (`+holder+`) <> '`+former+`' AND ((`+countDecided+`) > `+decided+`
+					OR EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'))`)
+				if err != nil || got != "true" {
+					return fmt.Sprint(got, err)
+				}
+				return ""
+			})
+			f.emit(t, 200)
+			frozen.signal(syscall.SIGCONT)
+			f.decided(t, f.sent, frozen, other)
+			frozen, other = other, frozen
+		}
+		f.judge(t)
+	})
+}
+
+func (d *driver) signal(s syscall.Signal) {
+	d.t.Helper()
+	if err := d.command.Process.Signal(s); err != nil {
+		d.t.Errorf("signal %v: %v", s, err)
+	}
+}
+
+const (
+	holder       = "SELECT coalesce(max(holder), '') FROM inbox_offset"
+	countDecided = "SELECT count(*) FROM inbox_event WHERE state IN (0, 2)"
+)
 
 // slow makes each effect take some time, between the claim and the commit.
 const slow = `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
