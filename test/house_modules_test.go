@@ -111,7 +111,9 @@ var modules = map[string]room{
 		tests:    []string{"internal/access/certs", "config", "internal/brokers", "sink", "test/sinktest"},
 		external: []string{"github.com/nats-io/nats.go", "github.com/rabbitmq/amqp091-go", "github.com/rs/zerolog"},
 	},
-	"test/packages": {external: []string{"github.com/jackc/pgx/v5", "github.com/twmb/franz-go"}},
+	"test/packages": {external: []string{
+		"github.com/jackc/pgx/v5", "github.com/rabbitmq/amqp091-go", "github.com/twmb/franz-go",
+	}},
 	"test/cutproxy": {},
 	"test/chaos":    {},
 	"test/brokers": {external: []string{
