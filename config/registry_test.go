@@ -7,7 +7,7 @@ import (
 )
 
 // Breaks it catches: a format that needs a registry and has none, or goes to a broker whose consumers lack that
-// form; credentials, one of which would be ignored; a key that does nothing. Seen to fail with each rule left out.
+// form; credentials that would be ignored; a key that does nothing. Seen to fail with each rule left out.
 func TestARegistryIsConfiguredWhole(t *testing.T) {
 	set := func(pairs ...string) (settings []Setting) {
 		for i := 0; i < len(pairs); i += 2 {

@@ -37,7 +37,7 @@ type stage struct {
 
 // incident is something that goes wrong, and what becomes of it. Between the two it lasts.
 type incident struct {
-	happens, look string // what is done, and where to look meanwhile
+	happens, look string // what is done, and where to look
 	do            func(context.Context) error
 	over          string
 	undo          func(context.Context) error

@@ -187,7 +187,7 @@ func Unpack(data []byte) (messages [][]byte, err error) {
 	return c.unpack(data)
 }
 
-// unpack returns the messages of a row's data, each of which may be changed.
+// unpack returns the messages of a row's data. The caller may change them.
 func (c *codec) unpack(data []byte) (messages [][]byte, err error) {
 	plain, err := c.decoder.DecodeAll(data, nil)
 	if err != nil {
