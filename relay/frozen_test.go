@@ -114,4 +114,30 @@ func TestStatusShowsTheNewestErrorOfABrokerThatStopped(t *testing.T) {
 	mustRunOut(t, stop)
 }
 
+// The broker has been away for a while, and the first event meets it. Break it catches: an outage that begins again
+// with that event, so that the relay is ready for its first seconds.
+func TestAnOutageIsAsOldAsItsFirstProof(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.c.ShutdownGrace = config.Duration(50 * time.Millisecond)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 1, 1))
+	b.waitRecorded(1)
+	b.broker.Close()
+	b.waitReason(r, "broker unreachable: ")
+	b.pg.Exec(t, many(2, 1, 1))
+	harness.Eventually(t, bedPatience, "the event has met the outage", func(context.Context) string {
+		st := r.Status()
+		if st.Ready {
+			t.Fatalf("ready while the broker is away: %s", st.Broker)
+		}
+		if !strings.HasPrefix(st.Broker, "stalled: ") {
+			return st.Broker
+		}
+		return ""
+	})
+	mustRunOut(t, stop)
+}
+
 const notLeader = 6 // NOT_LEADER_OR_FOLLOWER
