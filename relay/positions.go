@@ -19,8 +19,8 @@ import (
 // endsPatience bounds the look at one topic. What is not known by then shows when something is published there.
 const endsPatience = 10 * time.Second
 
-// originsEvery is how often topics and their cluster are compared, and the pause is at least originsRest times as long as
-// that takes.
+// originsEvery is how often topics and their cluster are compared, and the pause is at least originsRest times as long
+// as that takes.
 const (
 	originsEvery = time.Minute
 	originsRest  = 100
@@ -65,7 +65,9 @@ func (t *term) comparePositions(ctx context.Context) {
 			}
 		case topics := <-t.announced:
 			for _, topic := range topics {
-				o.known[topic] = o.known[topic]
+				if _, is := o.known[topic]; !is {
+					o.known[topic] = origin{}
+				}
 			}
 			t.compareOrigins(ctx, &o)
 		case began := <-timer.C: // a topic may be created again, and filled, between two of our records

@@ -21,8 +21,8 @@ var rowMethods = []string{
 	"replay", "ReplayDead", "Find", "Locate", "OfAggregate", "OfKey", "Cleanable",
 }
 
-// Break caught: a method that takes rows of a table that was given the outbox's name for the outbox's: it would publish,
-// mark or delete them, or forget what is recorded of rows that have another name now.
+// Break caught: a method that takes rows of a table that was given the outbox's name for the outbox's: it would
+// publish, mark or delete them, or forget what is recorded of rows that have another name now.
 func TestNoMethodTakesAnotherTableForTheOutbox(t *testing.T) {
 	pg, s, c := withEverything(t, store.Mark)
 	pg.Exec(t, exchangeSQL+`; UPDATE cdc_relay_state SET baseline_at = NULL`)

@@ -24,8 +24,9 @@ func TestShortTokenIsWarnedOf(t *testing.T) {
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
-		if got := strings.Contains(log.String(), "shorter than 32 bytes"); got != warned || strings.Contains(log.String(), token) {
-			t.Errorf("token of %d bytes: got %q, want a warning %v, without the token", len(token), log.String(), warned)
+		said := log.String()
+		if strings.Contains(said, "shorter than 32 bytes") != warned || strings.Contains(said, token) {
+			t.Errorf("token of %d bytes: got %q, want a warning %v, without the token", len(token), said, warned)
 		}
 	}
 }

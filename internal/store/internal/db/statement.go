@@ -63,7 +63,8 @@ func (s *DB) ours(o *Table) string {
 
 // explain tells the errors of ours and of logins from others.
 func (s *DB) explain(err error) error {
-	if pg, is := errors.AsType[*pgconn.PgError](err); is && pg.Code == "22P02" && strings.Contains(pg.Message, otherTable) {
+	pg, is := errors.AsType[*pgconn.PgError](err)
+	if is && pg.Code == "22P02" && strings.Contains(pg.Message, otherTable) {
 		return record.ErrOtherTable
 	}
 	return login.Explain(err, s.Config.Password)

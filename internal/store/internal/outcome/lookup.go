@@ -56,11 +56,12 @@ func (s *Writer) Lookup(ctx context.Context, ids [][]byte) ([]bool, error) {
 // 0 after a takeover by another. A position of the stream tells events of one id apart. Where a row has none (a
 // negative mark is of a row of the table), both times are the server's: what was committed after the row was written is
 // another event; see journaledFrom. A time of the future was written before the clock was set back, and tells nothing.
-// Nor does one between the look at the table and the row, unless the row was as a catch-up had listed it; see sinceRead.
+// Nor does one between the look at the table and the row, unless the row was as a catch-up listed it; see sinceRead.
 var recognizeSQL = `SELECT place, said FROM (SELECT place, CASE WHEN 1 IN (j, p, d) THEN 1 WHEN 3 IN (j, p, d) THEN 3
  WHEN 2 IN (j, p, d) THEN 2 END AS said FROM (SELECT o.place,
  (SELECT CASE WHEN r.stream_mark = o.mark THEN 1 WHEN r.stream_mark >= 0 AND r.stream_mark <> o.mark THEN 2
-  WHEN r.stream_mark < 0 AND NOT ` + outbox.ListedSQL("r.stream_mark") + ` AND ` + sinceRead("r.published_at") + ` THEN 3
+  WHEN r.stream_mark < 0 AND NOT ` + outbox.ListedSQL("r.stream_mark") + ` AND ` +
+	sinceRead("r.published_at") + ` THEN 3
   ELSE ` + byTime(journaledFrom) + ` END
   FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) AS j,
  (SELECT CASE WHEN r.late AND r.from_stream AND r.replay IS NULL AND ` + sinceRead("r.parked_at") + ` THEN 3
@@ -93,8 +94,8 @@ func fromList(listed, written string) string {
 		", (SELECT swept_at FROM {state} WHERE source = $1)) ELSE " + written + " END"
 }
 
-// sinceRead is a condition: the event o of the stream was committed after rows of the table were looked for at last, and
-// before what was found was written. It may be the row that was found, or another event that used its id again.
+// sinceRead is a condition: the event o of the stream was committed after rows of the table were looked for at last,
+// and before what was found was written. It may be the row that was found, or another event that used its id again.
 func sinceRead(written string) string {
 	return "o.committed > (SELECT swept_at FROM {state} WHERE source = $1) AND o.committed <= " + written
 }

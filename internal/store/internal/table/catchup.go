@@ -122,8 +122,8 @@ WHERE r.source = $1 AND r.stream_mark < 0 AND r.published_at > t.swept_at AND EX
  WHERE {ours} AND o.{id} = r.event_id{collate_own} AND NOT {published} AND {made_since} AND NOT {of_another})
 ORDER BY 1, 2 LIMIT $2`
 
-// ReusedAside lists rows that a catch-up is about to leave out because their ids are recorded, though they say that they
-// were made after the events that had them: they are other events, or their times are wrong. It is asked before
+// ReusedAside lists rows that a catch-up is about to leave out because their ids are recorded, though they say that
+// they were made after the events that had them: they are other events, or their times are wrong. It is asked before
 // [Reader.SnapshotCatchUp] forgets when the list before was made.
 func (s *Reader) ReusedAside(ctx context.Context, limit int) (found []record.Aside, err error) {
 	o, source, err := s.db.TableAndSource(ctx)

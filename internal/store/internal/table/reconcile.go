@@ -138,7 +138,8 @@ func (s *Reader) unrecorded(ctx context.Context, where func(*db.Table) string, b
 }
 
 func (s *Reader) unrecordedSQL(where string) string {
-	return `SELECT o.{id}::text FROM {outbox} o WHERE {ours} AND ` + where + ` AND NOT {published} AND NOT {recorded} LIMIT $2`
+	return `SELECT o.{id}::text FROM {outbox} o WHERE {ours} AND ` + where + ` AND NOT {published} AND NOT {recorded}
+LIMIT $2`
 }
 
 // LateRows gives those of the rows that still exist and are still not recorded, in the order of outbox.order_by, whose

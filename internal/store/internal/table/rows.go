@@ -57,7 +57,8 @@ func catchUpParams(source int32, from int64, limit int) *db.Params {
 func (s *Reader) catchUpSQL(o *db.Table) string {
 	return "SELECT c.row_number" + s.eventColumns("NULLIF(age(o.xmin) >= age(c.xmin), false)") +
 		` FROM {catch_up} c JOIN {outbox} o ON o.{id} = c.event_id{collate_own}
-WHERE {ours} AND c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} AND NOT (age(o.xmin) < age(c.xmin)
+WHERE {ours}
+ AND c.source = $1 AND c.row_number > $2 AND c.row_number <= $4 AND NOT {recorded} AND NOT (age(o.xmin) < age(c.xmin)
  AND ` + s.db.MadeAfter(o, "(SELECT swept_at FROM {state} WHERE source = $1)") + `) ORDER BY c.row_number LIMIT $3`
 }
 
