@@ -43,7 +43,7 @@ type Ender interface {
 type Clustered interface {
 	// ClusterID is empty where brokers do not say.
 	ClusterID(ctx context.Context) (id string, err error)
-	// TopicIDs are what the cluster called the topics when they were created. Topics that are not there, or have no id,
+	// TopicIDs are ids that the cluster gave the topics when it created them. Topics that are not there, or have no id,
 	// are left out. None is created.
 	TopicIDs(ctx context.Context, topics []string) (map[string]string, error)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // Rows that were read from the table wait for their broker, and the stream brings an event with the id of one that was
-// committed meanwhile: it may be the row that was read, written again, or another event. Breaks caught: such an event
+// committed then: it may be the row that was read, written again, or another event. Breaks caught: such an event
 // taken for the row, and never sent or parked, without a word.
 func TestAnEventCommittedWhileARowOfItsIDWaitedIsUnsure(t *testing.T) {
 	pg := harness.Postgres(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// topicsAnswer is what a broker of that version answers about two topics, one of which it has no id of.
+// topicsAnswer is what a broker of that version answers about two topics, and it has an id of the second.
 func topicsAnswer(version int16) []byte {
 	var m kmsg.MetadataResponse
 	m.Version = version
