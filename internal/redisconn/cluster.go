@@ -16,6 +16,10 @@ import (
 // redirections is how often a command is sent on to where a node points to (MOVED, ASK).
 const redirections = 4
 
+// clusterRights are the ACL rules that the user needs beside those of one server: to learn who has which slot, for check,
+// and to be redirected.
+const clusterRights = ` '+cluster|slots' '+cluster|info' +asking`
+
 // newCluster returns a client of a cluster; the URL names some of its nodes. It tracks which node has which slot,
 // follows where nodes point to, and repeats nothing by itself.
 func newCluster(c Config, one *redis.Options) (*redis.ClusterClient, error) {
@@ -107,7 +111,7 @@ func (s *Server) shareOf(err error) sink.Trouble {
 func (s *Server) examineNodes(ctx context.Context) (text string, risky bool, err error) {
 	info, err := s.cluster.ClusterInfo(ctx).Result()
 	if err != nil {
-		return "", false, fmt.Errorf("ask the cluster: %w", err)
+		return "", false, fmt.Errorf("ask the cluster: %w", s.withRemedy("", err))
 	}
 	if !strings.Contains(info, "cluster_state:ok") {
 		return "", false, fmt.Errorf("the cluster reports problems: see redis-cli --cluster check %s", s.cluster.Options().Addrs[0])

@@ -71,6 +71,9 @@ func Open(c Config) (*Server, error) {
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = defaultRequestTimeout
 	}
+	if c.Cluster {
+		c.Rights += clusterRights
+	}
 	s := &Server{config: c}
 	options, err := c.options()
 	if err == nil {

@@ -3,6 +3,10 @@ package redisstream_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -175,4 +179,45 @@ func TestTroubleOfANodeIsOfItsKeysAlone(t *testing.T) {
 			t.Errorf("examine: got %q, %v, want %q", text, err, wrong.says)
 		}
 	}
+}
+
+// Breaks it catches: a printed command that lets the user in at one node of the cluster alone, or lacks a right that
+// only clients of a cluster need.
+func TestPastedCommandsReachEachNodeOfACluster(t *testing.T) {
+	c := newClusterBed(t)
+	topic := c.topic(t)
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range c.cluster.Servers {
+		if _, err := s.Ask("ACL", "SETUSER", "relay", "on", ">secret"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := redisstream.New(redisstream.Config{URL: "redis://relay@" + c.proxies[0].Addr, PasswordFile: password,
+		Cluster: true, RequestTimeout: 2 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	var pasted []string
+	for range 3 { // the server names what it misses first
+		if _, _, err = d.Examine(t.Context(), topic); err == nil {
+			break
+		}
+		command := regexp.MustCompile(`redis-cli --cluster call [^;\n"(]*`).FindString(err.Error())
+		if command == "" {
+			break
+		}
+		pasted = append(pasted, command)
+		if said, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, said)
+		}
+	}
+	if len(pasted) == 0 || err != nil {
+		t.Fatalf("after %s: got %v", strings.Join(pasted, "\n"), err)
+	}
+	sinktest.NewFlow(t, d).Send(sinktest.Events(topic, 0, 100))
+	sinktest.WantOnceInOrder(t, c.read(t, topic), 100)
 }
