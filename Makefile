@@ -222,7 +222,16 @@ cross: ## compile for macOS and Windows what can be used there; a minute or more
 	  for module in emit inbox; do (cd $$module && go build -trimpath ./...); done; done
 
 .PHONY: release-dry-run
-release-dry-run: release-check ## rehearse a release: RELEASING.md
+release-dry-run: release-check release-packages ## rehearse a release: RELEASING.md
+
+.PHONY: release-packages
+release-packages: ## build what npm, PyPI and Maven get of packages/, in dist; publishes nothing
+	rm -rf .cache/packages && mkdir -p dist .cache && cp -r packages .cache/packages
+	for package in typescript/{emit,inbox,testing} python/{emit,inbox}; do cp LICENSE .cache/packages/$$package; done
+	cd .cache/packages/typescript && npm ci --silent --no-audit --no-fund && npm run --silent build && \
+	  npm pack --silent --workspaces --pack-destination "$(CURDIR)/dist"
+	python3 -m pip wheel --quiet --no-deps --wheel-dir dist .cache/packages/python/emit .cache/packages/python/inbox
+	mvn -q -B -f .cache/packages/java/pom.xml package -DskipTests && cp .cache/packages/java/*/target/*.jar dist
 
 .PHONY: release-check
 release-check: ## make a release here, in dist, without publishing it; minutes of compiling
