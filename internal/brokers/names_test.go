@@ -6,7 +6,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 )
 
-// Break it catches: a printed rabbitmqctl set_permissions that takes rights away, as it replaces those that the user has.
+// Break it catches: a printed rabbitmqctl set_permissions that takes rights away, as it replaces those of the user.
 func TestNamesWrittenToCoverEveryTopic(t *testing.T) {
 	for _, row := range []struct{ events, copies, want string }{
 		{"outbox.event", "", `^outbox\.event$`},

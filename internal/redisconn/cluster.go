@@ -16,8 +16,8 @@ import (
 // redirections is how often a command is sent on to where a node points to (MOVED, ASK).
 const redirections = 4
 
-// clusterRights are the ACL rules that the user needs beside those of one server: to learn who has which slot, for check,
-// and to be redirected.
+// clusterRights are the ACL rules that the user needs beside those of one server: to learn who has which slot, for
+// check, and to be redirected.
 const clusterRights = ` '+cluster|slots' '+cluster|info' +asking`
 
 // newCluster returns a client of a cluster; the URL names some of its nodes. It tracks which node has which slot,
@@ -114,7 +114,8 @@ func (s *Server) examineNodes(ctx context.Context) (text string, risky bool, err
 		return "", false, fmt.Errorf("ask the cluster: %w", s.withRemedy("", err))
 	}
 	if !strings.Contains(info, "cluster_state:ok") {
-		return "", false, fmt.Errorf("the cluster reports problems: see redis-cli --cluster check %s", s.cluster.Options().Addrs[0])
+		return "", false, fmt.Errorf("the cluster reports problems: see redis-cli --cluster check %s",
+			s.cluster.Options().Addrs[0])
 	}
 	found := make(chan string, 1)
 	masters := atomic.Int64{}

@@ -196,7 +196,8 @@ func columnRenamed(t *testing.T) {
 		w.log(soon, "halted"), w.alert(soon, "CdcRelayHalted"))
 	w.tell("it has its name again", func() {
 		w.pg.Exec(t, "ALTER TABLE outbox_events RENAME COLUMN body TO payload")
-	}, w.status(time.Minute, "active for", ", ready"), w.console(time.Minute, toneGood), w.alert(time.Minute, "!CdcRelayHalted"))
+	}, w.status(time.Minute, "active for", ", ready"), w.console(time.Minute, toneGood),
+		w.alert(time.Minute, "!CdcRelayHalted"))
 }
 
 func flood(t *testing.T) {

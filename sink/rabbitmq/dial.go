@@ -165,8 +165,8 @@ func (c Config) uri() amqp.URI {
 // grant is the command that lets the user write to its exchanges: all of them, since it replaces what the user had.
 func (c Config) grant(exchange string) string {
 	uri := c.uri()
-	return fmt.Sprintf("rabbitmqctl set_permissions --vhost %s %s '' %s ''", plain.Word(uri.Vhost), plain.Word(uri.Username),
-		plain.Word(cmp.Or(c.Exchanges, exchange)))
+	return fmt.Sprintf("rabbitmqctl set_permissions --vhost %s %s '' %s ''", plain.Word(uri.Vhost),
+		plain.Word(uri.Username), plain.Word(cmp.Or(c.Exchanges, exchange)))
 }
 
 // trouble is an error that says whose it is.
