@@ -90,7 +90,7 @@ FROM cdc_relay_state, generate_series(1, %d) i`, deleted+rows))
 	must(t, "begin an older transaction", err)
 	w.exec(t, fmt.Sprintf("DELETE FROM cdc_relay_spool WHERE number <= %d", deleted))
 	return func(s *store.Store) error {
-		_, err := s.State(t.Context()) // of which source the rows are
+		_, err := s.State(t.Context()) // reads whose rows they are
 		first, last := int64(deleted+1), int64(deleted+rows)
 		for after := first - 1; err == nil && after < last; after++ {
 			var r store.Spooled

@@ -104,7 +104,7 @@ func (s *Spool) hand(ctx context.Context, r *store.Spooled) bool {
 	return true
 }
 
-// sweep deletes rows of which everything is settled, until nothing is spooled any more.
+// sweep deletes rows whose events are all settled, until nothing is spooled any more.
 func (s *Spool) sweep(ctx context.Context) {
 	for pause(ctx, sweepEvery) {
 		if s.Sweep(ctx); s.empty.Load() {

@@ -175,7 +175,7 @@ const (
 	deleting = "spool_delete"
 )
 
-// Calls are the calls of which Options.Called is told.
+// Calls are the names that Options.Called gets.
 var Calls = []string{storing, reading, deleting}
 
 // call makes one, and logs why it failed where that is news.
