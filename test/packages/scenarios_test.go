@@ -3,6 +3,7 @@ package packages
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -155,13 +156,12 @@ func keepsTheContract(t *testing.T, w *world, patience float64) {
 		t.Run(s.Name, func(t *testing.T) {
 			w.clear(t)
 			d.t = t
-			if s.Options == nil {
-				s.Options = object{}
+			options := object{}
+			maps.Copy(options, s.Options) // which scenarios share
+			if limit, limited := options["handlerTimeoutMs"].(float64); limited {
+				options["handlerTimeoutMs"] = limit * patience
 			}
-			if limit, limited := s.Options["handlerTimeoutMs"].(float64); limited {
-				s.Options["handlerTimeoutMs"] = limit * patience
-			}
-			d.open(object{"op": "open", "options": s.Options})
+			d.open(object{"op": "open", "options": options})
 			for n, one := range s.Steps {
 				w.step(t, d, one, n)
 			}
