@@ -289,7 +289,8 @@ func TestAFrozenConsumerOfABrokerDisturbsNoOrder(t *testing.T) {
 			former := f.pg.Query(t, holder)
 			frozen.signal(syscall.SIGSTOP)
 			decided := f.pg.Query(t, countDecided)
-			harness.Eventually(t, time.Minute, "the other process goes on, or waits for the frozen one", func(ctx context.Context) string {
+			const what = "the other process goes on, or waits for the frozen one"
+			harness.Eventually(t, time.Minute, what, func(ctx context.Context) string {
 				got, err := f.pg.TryQuery(ctx, `SELECT (`+holder+`) <> '`+former+`' AND ((`+countDecided+`) > `+decided+`
 					OR EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'))`)
 				if err != nil || got != "true" {
