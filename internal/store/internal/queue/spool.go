@@ -27,9 +27,13 @@ func (s *Queue) OpenSpool(ctx context.Context) (st record.SpoolState, err error)
 			if err != nil {
 				return err
 			}
-			if more = done.RowsAffected() == spoolStep; !more { // it reads all rows
-				st, err = s.spooled(ctx, tx)
-			}
+			more = done.RowsAffected() == spoolStep
+			return nil
+		})
+	}
+	if err == nil { // only the owner writes, and this reads all rows: it has more time by itself
+		err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) (err error) {
+			st, err = s.spooled(ctx, tx)
 			return err
 		})
 	}
