@@ -209,12 +209,31 @@ func PythonPackages(t testing.TB) (path string) {
 func JavaPackages(t testing.TB) (classpath string) {
 	t.Helper()
 	needsServers(t)
+	sources := filepath.Join(moduleDir(), "packages", "java")
+	return javaProgram(t, filepath.Join(sources, "peers.xml"), filepath.Join(sources, "driver"), "Driver.java")
+}
+
+// SpringPackages is the class path for the starter of packages/java, a version of Spring Boot with what goes with it,
+// and the test's program, testshop.Shop.
+func SpringPackages(t testing.TB, boot, modulith string) (classpath string) {
+	t.Helper()
+	needsServers(t)
+	driver := filepath.Join(moduleDir(), "packages", "java", "spring", "driver")
+	return javaProgram(t, filepath.Join(driver, "pom.xml"), driver, filepath.Join("testshop", "Shop.java"),
+		"-Dboot="+boot, "-Dmodulith="+modulith)
+}
+
+// javaProgram builds the packages, brings the peers that a pom names, and compiles a program against both.
+func javaProgram(t testing.TB, pom, dir, program string, options ...string) (classpath string) {
+	t.Helper()
 	maven, javac := Program(t, "mvn", "maven"), Program(t, "javac", "openjdk-17-jdk-headless")
 	sources := filepath.Join(moduleDir(), "packages", "java")
-	peers, err := cached("packages-java-"+digestOf(t, sources, "peers.xml"), func(_, fetched string) error {
-		return runIn(t.Context(), sources, maven, "-q", "-B", "-f", "peers.xml", "dependency:copy-dependencies",
-			"-DoutputDirectory="+fetched)
-	})
+	chosen := strings.ReplaceAll(strings.Join(options, ""), "=", "-")
+	peers, err := cached("packages-java-"+digestOf(t, filepath.Dir(pom), filepath.Base(pom))+chosen,
+		func(_, fetched string) error {
+			return runIn(t.Context(), sources, maven, append([]string{"-q", "-B", "-f", pom,
+				"dependency:copy-dependencies", "-DoutputDirectory=" + fetched}, options...)...)
+		})
 	var jars string
 	if err == nil {
 		jars, err = cached("packages-java-"+digestOf(t, sources, ""), func(aside, built string) error {
@@ -225,14 +244,13 @@ func JavaPackages(t testing.TB) (classpath string) {
 		missing(t, "what packages/java builds", err)
 	}
 	classpath = filepath.Join(jars, "*") + ":" + filepath.Join(peers, "*")
-	driver := filepath.Join(sources, "driver")
-	name := filepath.Base(jars) + "-driver-" + digestOf(t, driver, "")
+	name := filepath.Base(jars) + "-driver-" + digestOf(t, dir, "") + chosen
 	classes, err := cached(name, func(_, built string) error {
-		return runIn(t.Context(), driver, javac, "-Xlint:all,-processing", "-Werror", "-cp", classpath, "-d", built,
-			"-sourcepath", ".", "Driver.java")
+		return runIn(t.Context(), dir, javac, "-Xlint:all,-processing,-classfile", "-Werror", "-parameters",
+			"-cp", classpath, "-d", built, "-sourcepath", ".", program)
 	})
 	if err != nil {
-		t.Fatalf("compile the driver of packages/java: %v", err)
+		t.Fatalf("compile %s of packages/java: %v", program, err)
 	}
 	return classes + ":" + classpath
 }

@@ -85,6 +85,8 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"kills before another broker":        {ci: 1, nightly: 20},
 	"contracts with handlers of asyncio": {ci: 0, nightly: 1},
 	"restarts of a package's broker":     {ci: 0, nightly: 1},
+	"kills of a Spring program":          {ci: 1, nightly: 20},
+	"other programs with Spring":         {ci: 0, nightly: 1}, // with Boot 4, and that of the page
 	"restores beneath a package":         {ci: 0, nightly: 1},
 	"events at a package's rate":         {ci: 0, nightly: 20_000},
 	"READMEs that are followed":          {ci: 0, nightly: 1}, // which installs from registries
