@@ -170,7 +170,7 @@ func brokerStops(t *testing.T) {
 	}, w.status(soon, "not ready", "refused", "!NOT_LEADER"), w.console(soon, toneBad+" && "+has("not ready")),
 		w.log(soon, "broker unavailable"), w.alert(2*time.Minute+slack, "OutboxBrokerUnavailable"),
 		w.alert(5*time.Minute+slack, "OutboxNothingPublished"), w.log(2*time.Minute, "still unavailable"))
-	w.tell("the broker is back", func() { w.kafka.Nodes[0].Start(t) }, w.status(time.Minute, ", ready", "!refused"),
+	w.tell("the broker is back", func() { w.kafka.Nodes[0].Start(t) }, w.status(time.Minute, "active for", ", ready"),
 		w.console(time.Minute, toneGood), w.log(time.Minute, "broker recovered"),
 		w.alert(time.Minute, "!OutboxBrokerUnavailable"), w.alert(time.Minute, "!OutboxNothingPublished"))
 }
