@@ -187,8 +187,8 @@ func (s *session) flows() bool {
 // spoolPatience is for how long an event waits for its outcome, or the stream for being read, before it is stored.
 func (t *term) spoolPatience() time.Duration { return time.Duration(t.r.c.Postgres.WALSenderTimeout) }
 
-// considerSpool ends the session when Postgres is about to keep more WAL than wal.budget because of this relay: an event
-// that it brought waits for its outcome, or it is not read. The position that counts is the confirmed one: a long
+// considerSpool ends the session when Postgres is about to keep more WAL than wal.budget because of this relay: an
+// event that it brought waits for its outcome, or it is not read. The position that counts is the confirmed one: a long
 // transaction holds back restart_lsn, whatever is confirmed.
 func (t *term) considerSpool(s *session, slot store.SlotStatus) {
 	budget := uint64(t.r.c.WAL.Budget)

@@ -18,12 +18,13 @@ import (
 // guarded is a scenario whose relay may do at the broker what ACLs allow.
 func guarded(t *testing.T) *scenario {
 	t.Helper()
-	const plain = "org.apache.kafka.common.security.plain.PlainLoginModule"
+	const plain = "org.apache.kafka.common.security.plain.PlainLoginModule required user_relay=\"hunter2\" " +
+		"user_admin=\"secret\";"
 	kafka := harness.NewOwnKafka(t, harness.KafkaConfig{
 		Settings: map[string]string{"super.users": "User:ANONYMOUS;User:admin",
 			"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"},
 		Listeners: []harness.Listener{{Name: "GUARDED", Protocol: "SASL_PLAINTEXT", Settings: map[string]string{
-			"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": plain + ` required user_relay="hunter2" user_admin="secret";`}}},
+			"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": plain}}},
 	})
 	secret := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(secret, []byte("hunter2"), 0o600); err != nil {

@@ -106,9 +106,9 @@ func (b *buses) Grant(topic string) string {
 }
 
 func (b *buses) advice(topic string) string {
-	return fmt.Sprintf("its events wait. Stop the relay, create the bus (aws events create-event-bus --name %s --region %s) "+
-		"and its rules, and start the relay: EventBridge drops what comes before a rule. Or look at eventbridge.region and "+
-		"eventbridge.account, or set eventbridge.create_buses.enabled", topic, b.login.Region())
+	return fmt.Sprintf("its events wait. Stop the relay, create the bus (aws events create-event-bus --name %s --region "+
+		"%s) and its rules, and start the relay: EventBridge drops what comes before a rule. Or look at eventbridge.region "+
+		"and eventbridge.account, or set eventbridge.create_buses.enabled", topic, b.login.Region())
 }
 
 // Find implements [aws.Service]. The address of a bus in another account is its ARN.

@@ -107,8 +107,8 @@ func (q *queues) advice(topic string) string {
 	if fifo {
 		attributes = " --attributes FifoQueue=true,DeduplicationScope=messageGroup,FifoThroughputLimit=perMessageGroupId"
 	}
-	return fmt.Sprintf("create it (aws sqs create-queue --queue-name %s%s --region %s), set "+
-		"sqs.create_queues.enabled, or look at sqs.region and sqs.account: its events wait", name, attributes, q.login.Region())
+	return fmt.Sprintf("create it (aws sqs create-queue --queue-name %s%s --region %s), set sqs.create_queues.enabled, "+
+		"or look at sqs.region and sqs.account: its events wait", name, attributes, q.login.Region())
 }
 
 // Find implements [aws.Service].

@@ -314,8 +314,9 @@ func (b *bed) created(t *testing.T) {
 func (b *bed) paste(t *testing.T, d *sqs.Driver, topic string) {
 	t.Helper()
 	_, _, err := d.Examine(t.Context(), topic)
-	command := regexp.MustCompile(`aws sqs create-queue --queue-name (\S+)(?: --attributes ([^\s)]+))? --region us-east-1\)`).
-		FindStringSubmatch(fmt.Sprint(err))
+	printed := regexp.MustCompile(
+		`aws sqs create-queue --queue-name (\S+)(?: --attributes ([^\s)]+))? --region us-east-1\)`)
+	command := printed.FindStringSubmatch(fmt.Sprint(err))
 	if command == nil {
 		t.Fatalf("examine without the queue: got %v, want how to create it", err)
 	}

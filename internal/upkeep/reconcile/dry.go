@@ -72,24 +72,30 @@ func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryR
 		}
 		return r, err
 	}
+	return r, r.lookTwice(ctx, tables, deadline)
+}
+
+// lookTwice counts the rows that are not recorded, and of these the ones that are not either once what was committed
+// before is.
+func (r *DryReport) lookTwice(ctx context.Context, tables DryTables, deadline time.Time) error {
 	began := time.Now()
 	first, err := unrecordedIDs(ctx, tables)
 	if err != nil {
-		return r, err
+		return err
 	}
 	if r.Unrecorded = len(first); r.Unrecorded == 0 {
 		r.Proved = true
-		return r, nil
+		return nil
 	}
 	deadline = deadline.Add(time.Since(began)) // a look is not a wait
 	if r.Proved, err = awaitConfirmed(ctx, tables, deadline); err != nil || !r.Proved {
-		return r, err
+		return err
 	}
 	if r.Spooled, err = awaitSent(ctx, tables, deadline); err != nil {
-		return r, err
+		return err
 	}
 	if r.Proved = r.Spooled == 0; !r.Proved {
-		return r, nil
+		return nil
 	}
 	second, err := unrecordedIDs(ctx, tables)
 	for id := range second {
@@ -97,7 +103,7 @@ func DryRun(ctx context.Context, tables DryTables, patience time.Duration) (DryR
 			r.Missed++
 		}
 	}
-	return r, err
+	return err
 }
 
 func unrecordedIDs(ctx context.Context, tables DryTables) (map[string]bool, error) {
