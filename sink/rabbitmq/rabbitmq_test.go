@@ -336,7 +336,7 @@ func TestOneSilentQueueDoublesNoOthers(t *testing.T) {
 	const n = 50
 	d, err := rabbitmq.New(rabbitmq.Config{
 		URL: "amqp://guest:guest@" + mute(t, b.server.Addr, n), RoutingKey: "order.{id}", IDHeader: "id",
-		TypeHeader: "event_type", RequestTimeout: time.Second,
+		TypeHeader: "event_type", RequestTimeout: 4 * time.Second, // the others' confirms come in that time
 	})
 	if err != nil {
 		t.Fatal(err)
