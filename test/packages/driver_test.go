@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -110,7 +109,7 @@ type driver struct {
 	command *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
-	err     *strings.Builder
+	err     *harness.Log
 }
 
 type object = map[string]any
@@ -121,7 +120,7 @@ func (w *world) start(t *testing.T, open object) *driver {
 	c := exec.CommandContext(t.Context(), w.command[0], w.command[1:]...) //nolint:gosec // of this test
 	c.Env = append(os.Environ(), "DATABASE_URL="+w.pg.URL)
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	d := &driver{t: t, command: c, err: &strings.Builder{}}
+	d := &driver{t: t, command: c, err: &harness.Log{}}
 	c.Stderr = d.err
 	in, err := c.StdinPipe()
 	if err != nil {
