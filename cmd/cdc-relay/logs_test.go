@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -115,7 +116,7 @@ func TestLogOnATerminalIsForPeople(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	relay, _, _ := command(ctx, t, s.environ, "run", "--http-listen", "127.0.0.1:0")
-	cmd := exec.CommandContext(ctx, script, "-qefc", "exec "+strings.Join(relay.Args, " "), "/dev/null")
+	cmd := exec.CommandContext(ctx, script, "-qefc", "echo $$; exec "+strings.Join(relay.Args, " "), "/dev/null")
 	cmd.Env, cmd.Stderr = append(relay.Env, "SHELL=/bin/sh", "NO_COLOR=1", "TERM=xterm"), os.Stderr
 	shown, err := cmd.StdoutPipe()
 	if err == nil {
@@ -125,6 +126,11 @@ func TestLogOnATerminalIsForPeople(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines, said := bufio.NewScanner(shown), ""
+	lines.Scan()
+	pid, err := strconv.Atoi(strings.TrimSpace(lines.Text()))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for !strings.Contains(said, "cdc-relay starts") && lines.Scan() {
 		said = lines.Text()
 		if strings.HasPrefix(said, "{") {
@@ -134,8 +140,14 @@ func TestLogOnATerminalIsForPeople(t *testing.T) {
 	if !strings.Contains(said, "console=http://127.0.0.1:") {
 		t.Errorf("start: got %q, want the console's address", said)
 	}
-	cancel() // the terminal closes
-	_ = cmd.Wait()
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil { // it outlives its terminal
+		t.Error(err)
+	}
+	for lines.Scan() { // to its end
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
 }
 
 // wantDropped waits until the metric counts lines that were dropped.
