@@ -227,19 +227,7 @@ func TestARestoredDatabaseIsFilledUpAgainFromALog(t *testing.T) {
 		f.emit(t, 1)
 		d := f.read(t)
 		f.emit(t, 299)
-		f.decided(t, f.sent, d)
-		back := f.keep(t)
-		f.emit(t, 600)
-		f.decided(t, f.sent, d)
-		f.pg.Exec(t, back) // idle
-		f.decided(t, f.sent, d)
-		f.judge(t)
-		f.pg.Exec(t, back)
-		f.emit(t, 900)
-		f.decided(t, f.sent-800, d)
-		f.pg.Exec(t, back) // running
-		f.decided(t, f.sent, d)
-		f.judge(t)
+		f.setBack(t, d, f.emit)
 	}, "rabbitmq", "bullmq")
 }
 

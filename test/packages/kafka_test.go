@@ -220,20 +220,27 @@ func TestARestoredDatabaseIsFilledUpAgain(t *testing.T) {
 		f := newFlow(t, w)
 		d := f.run(t)
 		f.send(t, 300)
-		f.decided(t, f.sent, d)
-		back := w.keep(t)
-		f.send(t, 600)
-		f.decided(t, f.sent, d)
-		w.pg.Exec(t, back) // idle
-		f.decided(t, f.sent, d)
-		f.judge(t)
-		w.pg.Exec(t, back)
-		f.send(t, 900)
-		f.decided(t, f.sent-800, d)
-		w.pg.Exec(t, back) // running
-		f.decided(t, f.sent, d)
-		f.judge(t)
+		f.setBack(t, d, f.send)
 	})
+}
+
+// setBack sets the tables back to what they are when all that was sent is decided: once beneath an idle consumer, and
+// once while it handles.
+func (f *flow) setBack(t *testing.T, d *driver, send func(t *testing.T, n int)) {
+	t.Helper()
+	f.decided(t, f.sent, d)
+	back := f.keep(t)
+	send(t, 600)
+	f.decided(t, f.sent, d)
+	f.pg.Exec(t, back) // idle
+	f.decided(t, f.sent, d)
+	f.judge(t)
+	f.pg.Exec(t, back)
+	send(t, 900)
+	f.decided(t, f.sent-800, d)
+	f.pg.Exec(t, back) // running
+	f.decided(t, f.sent, d)
+	f.judge(t)
 }
 
 // keep copies the tables, and returns a statement that sets them back to the copy.

@@ -1,14 +1,12 @@
 package packages
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -27,25 +25,7 @@ const terminated = 128 + int(syscall.SIGTERM)
 // springProgram is a running program of Spring.
 type springProgram struct {
 	command *exec.Cmd
-	log     *lockedLog
-}
-
-// lockedLog is what a program writes, readable while it runs.
-type lockedLog struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
+	log     *harness.Log
 }
 
 // spring starts a program that reads the flow's topic, with more settings.
@@ -61,7 +41,7 @@ func (f *flow) spring(t *testing.T, classpath, main string, settings ...string) 
 		"--cdc-relay.inbox.back-off=20ms", "--cdc-relay.inbox.max-back-off=100ms", "--cdc-relay.outbox.modulith=true",
 		"--logging.level.org.springframework.context.support.DefaultLifecycleProcessor=DEBUG",
 	}, settings...)
-	p := &springProgram{command: exec.CommandContext(t.Context(), java, args...), log: &lockedLog{}}
+	p := &springProgram{command: exec.CommandContext(t.Context(), java, args...), log: &harness.Log{}}
 	p.command.Stdout, p.command.Stderr = p.log, p.log
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := p.command.Start(); err != nil {
