@@ -18,29 +18,27 @@ class Pace:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._size = min(8, most)
+        self._each = _TARGET / 8  # what one event takes, smoothed
         self._alone = 0
         self._failures = 0
         self._lock = threading.Lock()
 
     def next(self) -> int:
         """Return how many events the next transaction is for."""
+        if self._most < 2:
+            return 1
         with self._lock:
             if self._alone == 0:
-                return max(1, self._size)
+                return min(self._most, max(2, int(_TARGET / self._each)))
             self._alone -= 1
             return 1
 
     def went(self, events: int, took: float) -> None:
-        """Take in that so many events were committed together."""
+        """Take in that so many events were committed together. A pause of the machine counts little."""
         with self._lock:
             self._failures = 0
-            if took <= _TARGET:
-                if events >= self._size:
-                    self._size = min(self._most, self._size * 2)
-                return
-            self._size = max(2, int(events * _TARGET / took))
-            if 2 * took > events * _TARGET:
+            self._each += (min(took / events, self._each * 4) - self._each) / 4
+            if self._each * 2 > _TARGET:
                 self._alone = _WAIT_AFTER_SLOW
 
     def failed(self, events: int) -> None:
@@ -48,7 +46,6 @@ class Pace:
         with self._lock:
             self._alone = min(_WAIT_AT_MOST, events * 2 ** min(self._failures, 10))
             self._failures += 1
-            self._size = max(2, self._size // 2)
 
 
 class Lanes:

@@ -7,35 +7,30 @@ final class Pace {
     private static final int WAIT_AT_MOST = 1_000;
 
     private final int most;
-    private int size;
+    private double each = TARGET / 8; // what one event takes, smoothed
     private int alone;
     private int failures;
 
     Pace(int most) {
         this.most = most;
-        this.size = Math.min(8, most);
     }
 
     /** How many events the next transaction is for. */
     synchronized int next() {
-        if (alone == 0) {
-            return Math.max(1, size);
+        if (most < 2) {
+            return 1;
+        } else if (alone == 0) {
+            return Math.min(most, Math.max(2, (int) (TARGET / each)));
         }
         alone--;
         return 1;
     }
 
-    /** Takes in that so many events were committed together. */
+    /** Takes in that so many events were committed together. A pause of the machine counts little. */
     synchronized void went(int events, double seconds) {
         failures = 0;
-        if (seconds <= TARGET) {
-            if (events >= size) {
-                size = Math.min(most, size * 2);
-            }
-            return;
-        }
-        size = Math.max(2, (int) (events * TARGET / seconds));
-        if (2 * seconds > events * TARGET) {
+        each += (Math.min(seconds / events, each * 4) - each) / 4;
+        if (each * 2 > TARGET) {
             alone = WAIT_AFTER_SLOW;
         }
     }
@@ -44,6 +39,5 @@ final class Pace {
     synchronized void failed(int events) {
         alone = Math.min(WAIT_AT_MOST, events << Math.min(failures, 10));
         failures++;
-        size = Math.max(2, size / 2);
     }
 }
