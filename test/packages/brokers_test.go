@@ -82,6 +82,7 @@ func startRedis(t *testing.T) (url string, restart func()) {
 
 // reads are the brokers that each package reads.
 var reads = map[string][]string{
+	"Java":       {"nats", "redis-stream", "rabbitmq"},
 	"Python":     {"nats", "redis-stream", "rabbitmq"},
 	"TypeScript": {"nats", "redis-stream", "rabbitmq", "bullmq"},
 }

@@ -50,7 +50,7 @@ class Driver {
     static final String URL = jdbc(URI.create(System.getenv("DATABASE_URL")));
     static HikariDataSource pool;
     static Inbox inbox;
-    static KafkaRunner runner;
+    static AutoCloseable runner;
     static Loop loop;
     static PrometheusMeterRegistry registry;
 
@@ -280,9 +280,16 @@ class Driver {
         }
     }
 
-    static JsonObject run(JsonObject command) {
-        runner = new KafkaRunner(inbox, list(command, "topics"), config(command), number(command, "workers", 4));
-        new Thread(runner).start();
+    static JsonObject run(JsonObject command) throws Exception {
+        var topics = list(command, "topics");
+        int workers = number(command, "workers", 4);
+        if (command.has("broker")) {
+            runner = Brokers.runner(text(command, "broker"), text(command, "url"), topics, workers);
+        } else {
+            var reader = new KafkaRunner(inbox, topics, config(command), workers);
+            runner = reader;
+            new Thread(reader).start();
+        }
         return new JsonObject();
     }
 
@@ -297,7 +304,7 @@ class Driver {
                 "session.timeout.ms", 6000, "heartbeat.interval.ms", 500);
     }
 
-    static JsonObject stop() throws InterruptedException {
+    static JsonObject stop() throws Exception {
         if (runner != null) {
             runner.close();
         }

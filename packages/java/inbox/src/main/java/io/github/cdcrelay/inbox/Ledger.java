@@ -14,7 +14,7 @@ import javax.sql.DataSource;
 /** The inbox's tables, by the functions that {@code cdc-relay init --inbox} creates. It never runs a handler. */
 final class Ledger {
     private final DataSource pool;
-    private final String name;
+    final String name;
     private final String schema;
     private volatile Boolean unicode;
     private volatile Known known;
@@ -93,7 +93,8 @@ final class Ledger {
         }
     }
 
-    private List<Object[]> ask(String what, String sql, Object... parameters) {
+    /** Runs a statement in a transaction of its own. {s} in it is the schema. */
+    List<Object[]> ask(String what, String sql, Object... parameters) {
         return transaction(what, session -> rows(session, sql, parameters));
     }
 
