@@ -151,6 +151,7 @@ class Driver {
                 case "retry" -> retry("idle".equals(text(command, "until")));
                 case "run" -> run(command);
                 case "loop" -> loop(command);
+                case "kit" -> Kit.tell(command.getAsJsonArray("deliver"));
                 case "metrics" -> answer("text", registry.scrape());
                 case "stop" -> stop();
                 default -> throw new IllegalArgumentException("no command " + command.get("op"));

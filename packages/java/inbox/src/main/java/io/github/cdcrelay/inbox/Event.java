@@ -18,6 +18,15 @@ public record Event(String id, String source, String type, String aggregateType,
         String json, Map<String, String> headers, String topic, int partition, long offset, int attempt, boolean late,
         boolean replay) {
 
+    /**
+     * Reads a message as an inbox does, for tests of handlers.
+     *
+     * @throws Permanent if the payload is not JSON
+     */
+    public static Event of(Message message, int attempt) {
+        return new Read(message).event(attempt);
+    }
+
     /** Returns the payload's fields. Empty: a tombstone, or JSON null. */
     @SuppressWarnings("unchecked")
     public Map<String, Object> fields() {
