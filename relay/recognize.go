@@ -28,7 +28,7 @@ func (s *session) recognize(ctx context.Context, steps []step) error {
 			continue
 		}
 		if e := &st.delivery.Event; s.known.Find(e) == nil {
-			events = append(events, store.Sighting{ID: e.ID, Position: e.Position, Committed: st.delivery.Committed})
+			events = append(events, store.Sighting{Source: e.Source, ID: e.ID, Position: e.Position, Committed: st.delivery.Committed})
 			of = append(of, i)
 		}
 	}
@@ -96,8 +96,9 @@ func (s *session) gone(e *outbox.Event) (p store.Published, is bool) {
 	if e.Position.Table {
 		mark = e.Position.RowMark(true, false)
 	}
-	partition, passed := s.term.sent.Passed(rec.Topic, rec.Key, e.Position)
-	return store.Published{ID: bytes.Clone(e.ID), Topic: rec.Topic, Partition: partition, Offset: -1, Mark: mark}, passed
+	partition, passed := s.term.sent.Passed(rec.Lane(), e.Position)
+	return store.Published{Source: e.Source, ID: bytes.Clone(e.ID), Topic: rec.Topic, Partition: partition, Offset: -1,
+		Mark: mark}, passed
 }
 
 // journalGone journals events that are gone from their topics.

@@ -156,7 +156,7 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 	}
 	var out []*settle.Delivery
 	for i := range rows {
-		if s.known.Has(rows[i].Event.ID) || gone[string(rows[i].Event.ID)] {
+		if s.known.Has(rows[i].Event.Source, rows[i].Event.ID) || gone[rows[i].Event.Identity()] {
 			continue // in flight since an earlier session of this process, or journaled now
 		}
 		d := s.next()
@@ -175,23 +175,23 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 }
 
 // goneRows journals what was sent before and is gone, and lists it; see [recovery.Sent].
-func (s *session) goneRows(ctx context.Context, rows []store.CatchUpRow) (map[string]bool, error) {
+func (s *session) goneRows(ctx context.Context, rows []store.CatchUpRow) (map[outbox.Identity]bool, error) {
 	if s.term.sent.Empty() || s.state.CatchUpLate {
 		return nil, nil
 	}
 	var gone []store.Published
-	listed := map[string]bool{}
+	listed := map[outbox.Identity]bool{}
 	for i := range rows {
 		e := rows[i].Event
 		e.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
-		if s.known.Has(e.ID) {
+		if s.known.Has(e.Source, e.ID) {
 			continue
 		}
 		if _, err := s.awaitSchema(ctx, nil, &e); err != nil {
 			return nil, err
 		}
 		if p, is := s.gone(&e); is {
-			gone, listed[string(e.ID)] = append(gone, p), true
+			gone, listed[e.Identity()] = append(gone, p), true
 		}
 	}
 	return listed, s.journalGone(ctx, gone)

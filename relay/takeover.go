@@ -116,14 +116,14 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 		if s.spool.Load() != nil { // what is spooled comes from before
 			from = 0
 		}
-		s.term.sent = &recovery.Sent{From: from, UpTo: s.grant.System.WALFlush, Source: s.router.Source()}
+		s.term.sent = &recovery.Sent{From: from, UpTo: s.grant.System.WALFlush}
 	} else {
 		s.r.log.Warn().Msg("message.topic or message.key was changed since the unclean stop, or that is not known: an " +
 			"event that is gone from its topic is sent again, perhaps behind newer ones of its key")
 	}
 	scan := recovery.Scan{
 		Tailer: tailer, Tables: s.r.store, Queue: s.term.settler, Logger: s.r.log,
-		Headers: s.router.TailHeaders(), Sources: recovery.Sources(s.router.Source(), s.state),
+		Headers: s.router.TailHeaders(), Origins: s.origins(),
 		Stamped: s.router.StampsCreatedAt(), Sent: s.term.sent,
 	}
 	err := scan.Run(ctx, tails)
@@ -131,6 +131,13 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 	most := s.r.c.Limits.MaxUnrecorded
 	s.r.meter.Stream.PossibleDuplicates.Add(uint64(scan.Unread*most) + uint64(min(scan.Gone, int64(most))))
 	return err
+}
+
+// origins are those of the records that this slot's relays have sent.
+func (s *session) origins() recovery.Origins {
+	o := recovery.NewOrigins(s.grant.System.ID, s.grant.System.Timeline)
+	o.Add(0, s.state.Source, s.state.FormerSystems)
+	return o
 }
 
 // compatible refuses a server that is not the one that the state was written for.

@@ -17,7 +17,7 @@ func TestEngineAllocatesNothingPerRecord(t *testing.T) {
 	for i := range records {
 		records[i] = &sink.Record{Topic: "topic", Key: fmt.Appendf(nil, "%08d", i), Value: make([]byte, 8), Cost: 300}
 	}
-	e.Hold("another topic", []byte("k"))
+	e.Hold(sink.Lane{Topic: "another topic", Key: []byte("k")})
 	results := make([]*sink.Record, 0, n)
 	once := func() {
 		if _, err := e.Submit(t.Context(), records); err != nil {

@@ -8,25 +8,26 @@ import (
 
 // Hold makes the lane a held one, if it is not, as if one of its records had been rejected, and returns its current
 // generation: for lanes whose records the submitter still holds from an earlier term. A key is needed.
-func (e *Engine) Hold(topic string, key []byte) (generation uint64) {
-	if key == nil {
+func (e *Engine) Hold(of Lane) (generation uint64) {
+	if of.Key == nil {
 		panic("sink: Hold without a key")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.makeHeld(e.topicOf(topic), key).generation
+	return e.makeHeld(e.topicOf(of.Topic), of).generation
 }
 
-// makeHeld is the lane of the key, held from now on if it was not.
-func (e *Engine) makeHeld(t *topic, key []byte) *lane {
-	l := t.held[string(key)]
+// makeHeld returns a lane of the topic, held from now on if it was not.
+func (e *Engine) makeHeld(t *topic, of Lane) *lane {
+	name := laneName{of.Source, string(of.Key)}
+	l := t.held[name]
 	if l == nil {
 		if t.held == nil {
-			t.held = make(map[string]*lane)
+			t.held = make(map[laneName]*lane)
 		}
 		e.generations++
 		l = &lane{generation: e.generations}
-		t.held[string(key)] = l
+		t.held[name] = l
 	}
 	return l
 }
@@ -92,8 +93,8 @@ func (e *Engine) divert(t *topic, r *Record) bool {
 		return false
 	}
 	if r.Key != nil {
-		held := t.held[string(r.Key)] != nil
-		e.holdQueued(r, e.makeHeld(t, r.Key))
+		held := t.held[laneName{r.Source, string(r.Key)}] != nil
+		e.holdQueued(r, e.makeHeld(t, r.Lane()))
 		r.WasHeld = held
 		return true
 	}

@@ -15,6 +15,9 @@ func (s *scenario) divert() {
 	l := s.lanes[s.random.IntN(len(s.lanes))]
 	s.faults.mu.Lock()
 	s.ever[l.topic] = true
+	for _, of := range s.lanes {
+		of.diverted = of.diverted || of.topic == l.topic
+	}
 	s.faults.mu.Unlock()
 	s.engine.Divert(l.topic, s.random.Int32N(4)-1, s.random.IntN(3) > 0)
 	s.engine.Troubles()
@@ -50,7 +53,7 @@ func (s *scenario) takeBack() {
 
 // resume hands events of a held lane in as the relay does, and takes them back where the sink refuses.
 func (s *scenario) resume(l *modelLane, events []*event, records []*sink.Record) {
-	if s.engine.Resume(l.topic, l.key, records) == nil {
+	if s.engine.Resume(l.lane(), records) == nil {
 		return
 	}
 	s.faults.mu.Lock()

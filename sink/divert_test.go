@@ -85,7 +85,7 @@ func TestEngineDivertsAnUnknownTopicUntilItIsThere(t *testing.T) {
 		if reports := r.Troubles(); len(reports) != 1 || !reports[0].Well || !reports[0].Diverted {
 			t.Errorf("troubles once the topic is there: got %+v, want it diverted and well", reports)
 		}
-		if err := r.Retry("absent", []byte("k"), generation, append(lost, late...)); err != nil {
+		if err := r.Retry(sink.Lane{Topic: "absent", Key: []byte("k")}, generation, append(lost, late...)); err != nil {
 			t.Fatal(err)
 		}
 		for _, rec := range r.await(9, time.Second) {
@@ -94,7 +94,7 @@ func TestEngineDivertsAnUnknownTopicUntilItIsThere(t *testing.T) {
 			}
 		}
 		r.Divert("absent", sink.WholeTopic, false)
-		if !r.Release("absent", []byte("k"), generation) {
+		if !r.Release(sink.Lane{Topic: "absent", Key: []byte("k")}, generation) {
 			t.Error("release of a lane of which everything was retried: got false")
 		}
 		if reports := r.Troubles(); len(reports) != 0 {
@@ -129,7 +129,7 @@ func TestEngineDivertsAPartitionButNotItsUnknownBatch(t *testing.T) {
 		third := keyed("k", 1)
 		r.submit(third...)
 		allHeld(t, r.await(1, time.Nanosecond))
-		if err := r.Retry(topic, []byte("k"), generation, append(second, third...)); err != nil {
+		if err := r.Retry(sink.Lane{Topic: topic, Key: []byte("k")}, generation, append(second, third...)); err != nil {
 			t.Fatal(err)
 		}
 		r.await(4, time.Second)
@@ -144,18 +144,18 @@ func TestEngineHoldsALaneByName(t *testing.T) {
 	inRig(t, 1, sink.Config{}, func(sinktest.Attempt) sinktest.Plan {
 		return sinktest.Plan{}
 	}, func(t *testing.T, r *rig) {
-		generation := r.Hold(topic, []byte("k"))
-		if again := r.Hold(topic, []byte("k")); again != generation {
+		generation := r.Hold(sink.Lane{Topic: topic, Key: []byte("k")})
+		if again := r.Hold(sink.Lane{Topic: topic, Key: []byte("k")}); again != generation {
 			t.Errorf("Hold again: got generation %d, want %d", again, generation)
 		}
 		held := keyed("k", 2)
 		r.submit(held...)
 		allHeld(t, r.await(2, time.Nanosecond))
-		if r.Release(topic, []byte("k"), generation) {
+		if r.Release(sink.Lane{Topic: topic, Key: []byte("k")}, generation) {
 			t.Error("release with two records outside: got true")
 		}
 		r.Settled(held)
-		if !r.Release(topic, []byte("k"), generation) {
+		if !r.Release(sink.Lane{Topic: topic, Key: []byte("k")}, generation) {
 			t.Error("release of an empty lane: got false")
 		}
 	})
@@ -218,21 +218,21 @@ func TestEngineResumesOnlyBehindWhatWasGivenBack(t *testing.T) {
 				first[1].Result, first[0].WasHeld)
 		}
 		again := keyed("k", 2)
-		if err := r.Resume(topic, []byte("k"), again); !errors.Is(err, sink.ErrEarlierOut) {
+		if err := r.Resume(sink.Lane{Topic: topic, Key: []byte("k")}, again); !errors.Is(err, sink.ErrEarlierOut) {
 			t.Errorf("resume before the refused record is settled: got %v, want ErrEarlierOut", err)
 		}
 		r.Settled(first[:1])
-		if err := r.Resume(topic, []byte("k"), again); !errors.Is(err, sink.ErrEarlierOut) {
+		if err := r.Resume(sink.Lane{Topic: topic, Key: []byte("k")}, again); !errors.Is(err, sink.ErrEarlierOut) {
 			t.Errorf("resume before the record behind it is settled: got %v, want ErrEarlierOut", err)
 		}
 		r.Settled(first[1:])
 		late := keyed("k", 1)
 		r.submit(late...) // held, and no reason to wait: it comes after all that is parked
 		allHeld(t, r.await(1, time.Nanosecond))
-		if err := r.Resume(topic, []byte("k"), again); err != nil {
+		if err := r.Resume(sink.Lane{Topic: topic, Key: []byte("k")}, again); err != nil {
 			t.Fatalf("resume: %v", err)
 		}
-		if err := r.Resume(topic, []byte("k"), keyed("k", 1)); !errors.Is(err, sink.ErrRetryOut) {
+		if err := r.Resume(sink.Lane{Topic: topic, Key: []byte("k")}, keyed("k", 1)); !errors.Is(err, sink.ErrRetryOut) {
 			t.Errorf("resume while one is out: got %v, want ErrRetryOut", err)
 		}
 		for _, rec := range r.await(2, time.Second) {
@@ -261,9 +261,9 @@ func TestEngineGivesARetryBackWithWhatWasInFrontOfIt(t *testing.T) {
 		first := keyed("k", 3)
 		r.submit(first...)
 		synctest.Wait()
-		r.Hold(topic, []byte("k"))
+		r.Hold(sink.Lane{Topic: topic, Key: []byte("k")})
 		retry := keyed("k", 2)
-		if err := r.Resume(topic, []byte("k"), retry); err != nil {
+		if err := r.Resume(sink.Lane{Topic: topic, Key: []byte("k")}, retry); err != nil {
 			t.Fatal(err)
 		}
 		sick = false
@@ -302,7 +302,7 @@ func TestEngineInsertedRecordIsALaneOfItsOwn(t *testing.T) {
 				r.Settled([]*sink.Record{rec})
 			}
 		}
-		r.Hold(topic, []byte("k"))
+		r.Hold(sink.Lane{Topic: topic, Key: []byte("k")})
 		want(insert(topic, "k", "behind a hold"), sink.Published)
 		want(insert(topic, "free", "bad"), sink.Rejected)
 		free := keyed("free", 1)

@@ -128,21 +128,21 @@ func TestEngineAllowsOneRetryOfALane(t *testing.T) {
 		}
 		accept.Store(true)
 		g := records[0].Generation
-		if err := r.Retry(topic, records[0].Key, g, records[:1]); err != nil {
+		if err := r.Retry(sink.Lane{Topic: topic, Key: records[0].Key}, g, records[:1]); err != nil {
 			t.Fatalf("retry: %v", err)
 		}
 		synctest.Wait()
-		if err := r.Retry(topic, records[0].Key, g, records[1:]); !errors.Is(err, sink.ErrRetryOut) {
+		if err := r.Retry(sink.Lane{Topic: topic, Key: records[0].Key}, g, records[1:]); !errors.Is(err, sink.ErrRetryOut) {
 			t.Errorf("second retry: got %v, want %v", err, sink.ErrRetryOut)
 		}
-		if r.Release(topic, records[0].Key, g) {
+		if r.Release(sink.Lane{Topic: topic, Key: records[0].Key}, g) {
 			t.Error("release with a retry out: got true")
 		}
 		close(never)
 		if got := r.results(); len(got) != 1 || got[0].Result != sink.Published {
 			t.Errorf("results of the retry: got %d, want 1 published", len(got))
 		}
-		if err := r.Retry(topic, records[0].Key, g, records[1:]); err != nil {
+		if err := r.Retry(sink.Lane{Topic: topic, Key: records[0].Key}, g, records[1:]); err != nil {
 			t.Errorf("retry after the first one's results: %v", err)
 		}
 	})

@@ -69,7 +69,7 @@ func (e *Engine) giveOneBack(p *partition, r *Record, now time.Time) {
 		e.finish(r, Held, now)
 		return
 	}
-	l := e.makeHeld(p.topic, r.Key)
+	l := e.makeHeld(p.topic, r.Lane())
 	if r.engine.lane != nil && l.retrying > 1 { // the rest of its retry comes back, too
 		e.generations++
 		l.generation = e.generations

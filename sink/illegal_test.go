@@ -40,13 +40,13 @@ func TestIllegalTopicsNeverReachTheDriver(t *testing.T) {
 	defer cancel()
 	for _, name := range []string{"", "a/b"} {
 		make1 := func(key []byte) *sink.Record { return &sink.Record{Topic: name, Key: key, Cost: 1} }
-		e.Hold(name, []byte("held"))
+		e.Hold(sink.Lane{Topic: name, Key: []byte("held")})
 		e.Divert(name, sink.WholeTopic, true)
 		all := []*sink.Record{make1(nil), make1([]byte("k")), make1([]byte("k")), make1([]byte("held")), make1(nil)}
 		if _, err := e.Submit(t.Context(), all[:3]); err != nil {
 			t.Fatal(err)
 		}
-		if err := e.Resume(name, []byte("held"), all[3:4]); err != nil {
+		if err := e.Resume(sink.Lane{Topic: name, Key: []byte("held")}, all[3:4]); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.Insert(all[4]); err != nil {

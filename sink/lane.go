@@ -6,7 +6,13 @@ import (
 	"time"
 )
 
-// lane is a held lane: the records of one key of one topic come back Held until Release.
+// laneName is the name of a lane within its topic.
+type laneName struct {
+	source int32
+	key    string
+}
+
+// lane is a held lane: its records come back Held until Release.
 type lane struct {
 	generation uint64 // of its last rejection; unique in the engine, growing
 	out        int    // records that were rejected or held and are neither settled nor retried
@@ -21,18 +27,18 @@ func (t *topic) blocks(r *Record) *lane {
 	if len(t.held) == 0 || r.Key == nil || r.engine.alone {
 		return nil
 	}
-	if l := t.held[string(r.Key)]; l != nil && l.generation != r.engine.generation {
+	if l := t.held[laneName{r.Source, string(r.Key)}]; l != nil && l.generation != r.engine.generation {
 		return l
 	}
 	return nil
 }
 
-func (e *Engine) heldLane(name string, key []byte) (*topic, *lane) {
-	t := e.topics[name]
-	if t == nil || key == nil {
+func (e *Engine) heldLane(of Lane) (*topic, *lane) {
+	t := e.topics[of.Topic]
+	if t == nil || of.Key == nil {
 		return t, nil
 	}
-	return t, t.held[string(key)]
+	return t, t.held[laneName{of.Source, string(of.Key)}]
 }
 
 // reject gives a record of the partition back as Rejected for r.Reason and holds its lane. Nothing of its lane that was
@@ -40,7 +46,7 @@ func (e *Engine) heldLane(name string, key []byte) (*topic, *lane) {
 func (e *Engine) reject(p *partition, r *Record, now time.Time) {
 	r.Partition, r.Offset = p.number, -1
 	if r.Key != nil && !r.engine.alone {
-		l := e.makeHeld(p.topic, r.Key)
+		l := e.makeHeld(p.topic, r.Lane())
 		e.generations++
 		l.generation = e.generations
 		l.keep(r)
@@ -106,14 +112,14 @@ func (l *lane) leave(r *Record) {
 // because the lane was held, every earlier one that it did submit must have come back.
 //
 // It panics on a record of another lane, and on one that the engine still has or that was published.
-func (e *Engine) Retry(topic string, key []byte, generation uint64, records []*Record) error {
+func (e *Engine) Retry(of Lane, generation uint64, records []*Record) error {
 	since := time.Since(e.origin).Nanoseconds()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
 		return fmt.Errorf("retry: %w", ErrClosed)
 	}
-	t, l := e.heldLane(topic, key)
+	t, l := e.heldLane(of)
 	switch {
 	case l == nil:
 		return fmt.Errorf("retry: %w", ErrNotHeld)
@@ -122,7 +128,7 @@ func (e *Engine) Retry(topic string, key []byte, generation uint64, records []*R
 	case l.retrying > 0:
 		return fmt.Errorf("retry: %w", ErrRetryOut)
 	}
-	e.handIn(t, l, key, records, since)
+	e.handIn(t, l, of, records, since)
 	return nil
 }
 
@@ -131,22 +137,22 @@ func (e *Engine) Retry(topic string, key []byte, generation uint64, records []*R
 // may come before them: one that was rejected, or one that had been queued and was held, until it is settled
 // ([ErrEarlierOut]); nor while a retry is out ([ErrRetryOut]), nor after Close ([ErrClosed]). Those without a result
 // are in front of them in the same queue. Otherwise it is as [Engine.Retry].
-func (e *Engine) Resume(topic string, key []byte, records []*Record) error {
+func (e *Engine) Resume(of Lane, records []*Record) error {
 	since := time.Since(e.origin).Nanoseconds()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
 		return fmt.Errorf("resume: %w", ErrClosed)
 	}
-	t := e.topicOf(topic)
-	l := e.makeHeld(t, key)
+	t := e.topicOf(of.Topic)
+	l := e.makeHeld(t, of)
 	switch {
 	case l.retrying > 0:
 		return fmt.Errorf("resume: %w", ErrRetryOut)
 	case l.earlier > 0:
 		return fmt.Errorf("resume: %w", ErrEarlierOut)
 	}
-	e.handIn(t, l, key, records, since)
+	e.handIn(t, l, of, records, since)
 	return nil
 }
 
@@ -170,9 +176,9 @@ func (e *Engine) Insert(r *Record) error {
 }
 
 // handIn takes a retry of the lane.
-func (e *Engine) handIn(t *topic, l *lane, key []byte, records []*Record, since int64) {
+func (e *Engine) handIn(t *topic, l *lane, of Lane, records []*Record, since int64) {
 	for _, r := range records {
-		if r.Topic != t.name || r.Key == nil || !bytes.Equal(r.Key, key) {
+		if r.Topic != t.name || r.Source != of.Source || r.Key == nil || !bytes.Equal(r.Key, of.Key) {
 			panic("sink: Retry of a record of another lane")
 		}
 		fromLane := r.engine.place == withSubmitter && r.engine.lane == l
@@ -196,13 +202,13 @@ func (e *Engine) handIn(t *topic, l *lane, key []byte, records []*Record, since 
 // Release lifts the hold of a lane and says true, if the generation is the current one, no retry is out, and none of
 // the records that were rejected or held is without being settled or retried, results that wait for Results included.
 // Otherwise it changes nothing.
-func (e *Engine) Release(topic string, key []byte, generation uint64) bool {
+func (e *Engine) Release(of Lane, generation uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	t, l := e.heldLane(topic, key)
+	t, l := e.heldLane(of)
 	if l == nil || l.generation != generation || l.retrying > 0 || l.out > 0 {
 		return false
 	}
-	delete(t.held, string(key))
+	delete(t.held, laneName{of.Source, string(of.Key)})
 	return true
 }

@@ -41,15 +41,19 @@ type event struct {
 
 // modelLane is the submitter's state of a lane.
 type modelLane struct {
+	source     int32
 	topic      string
 	key        []byte // nil: each event is its own lane
 	events     int
 	held       bool
+	diverted   bool // its topic was, so its followers may be held while its head waits in a batch
 	generation uint64
 	parked     []*event // rejected, held or gated, by place
 	retrying   int      // events of the retry that is out
 	lastResult int      // place of the last result of a Submit
 }
+
+func (l *modelLane) lane() sink.Lane { return sink.Lane{Source: l.source, Topic: l.topic, Key: l.key} }
 
 // scenario is a submitter, a broker with faults and the engine between them, with one seed.
 type scenario struct {
@@ -145,7 +149,9 @@ func (s *scenario) start() {
 			s.broker.SetTopic(topic, n)
 		}
 		for k := range 1 + s.random.IntN(4) {
-			s.lanes = append(s.lanes, &modelLane{topic: topic, key: fmt.Appendf(nil, "k%d", k)})
+			for source := range int32(1 + s.random.IntN(2)) { // with the same key
+				s.lanes = append(s.lanes, &modelLane{source: source, topic: topic, key: fmt.Appendf(nil, "k%d", k)})
+			}
 		}
 		s.lanes = append(s.lanes, &modelLane{topic: topic})
 	}
@@ -214,7 +220,7 @@ func (s *scenario) fresh(ev *event) *sink.Record {
 	if s.random.IntN(50) == 0 {
 		cost = 10_000 // larger than the whole window
 	}
-	ev.record = &sink.Record{Topic: ev.lane.topic, Key: ev.lane.key, Value: value, Cost: cost, Owner: ev}
+	ev.record = &sink.Record{Source: ev.lane.source, Topic: ev.lane.topic, Key: ev.lane.key, Value: value, Cost: cost, Owner: ev}
 	ev.record.Probe = ev.lane.key == nil && s.random.IntN(10) == 0
 	return ev.record
 }

@@ -143,7 +143,7 @@ func (e *Engine) cut(p *partition, now time.Time) *Batch {
 			r.Reason = tooLarge(p.topic.name, size, recordLimit)
 		}
 		if r.Reason != nil {
-			if b.hasKey(r.Key) {
+			if b.hasLane(r) {
 				break // its lane's earlier records come first
 			}
 			e.reject(p, p.next(), now)
@@ -208,10 +208,10 @@ func (p *partition) next() *Record {
 	return r
 }
 
-// hasKey reports whether a record of the key's lane is in the batch; no key is no lane.
-func (b *Batch) hasKey(key []byte) bool {
+// hasLane reports whether another record of the record's lane is in the batch; no key is no lane.
+func (b *Batch) hasLane(of *Record) bool {
 	for _, r := range b.Records {
-		if key != nil && r.Key != nil && bytes.Equal(r.Key, key) {
+		if of.Key != nil && r.Key != nil && r.Source == of.Source && bytes.Equal(r.Key, of.Key) {
 			return true
 		}
 	}

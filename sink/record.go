@@ -30,6 +30,8 @@ type Record struct {
 	Timestamp int64 // milliseconds since the Unix epoch
 	Cost      int   // bytes of memory that the record holds, counted against the window; at least its encoded size
 	Owner     any   // the submitter's; the engine never looks at it
+	// Source is which of several outboxes it comes from; 0: the only one. Records of different ones share no lane.
+	Source int32
 
 	Result     Result
 	Partition  int32
@@ -50,6 +52,12 @@ type Record struct {
 
 	engine engineState // the engine's own; see engine.go
 }
+
+// Lane is the unit of ordering. A record without a key has none.
+type Lane = outbox.Lane
+
+// Lane returns the record's lane, with the record's own key.
+func (r *Record) Lane() Lane { return Lane{Source: r.Source, Topic: r.Topic, Key: r.Key} }
 
 // Reason is why a record was rejected.
 type Reason struct {

@@ -253,14 +253,14 @@ func TestEngineGivesBackWhatItTakesOutOfAPartitionThatIsGone(t *testing.T) {
 		if !first[0].WasHeld || !first[1].WasHeld {
 			t.Error("what was taken out came back as if its lane had not been held")
 		}
-		if err := r.Resume(topic, key, r.to(3, 2)); !errors.Is(err, sink.ErrEarlierOut) {
+		if err := r.Resume(sink.Lane{Topic: topic, Key: key}, r.to(3, 2)); !errors.Is(err, sink.ErrEarlierOut) {
 			t.Errorf("resume before they are settled: got %v, want ErrEarlierOut", err)
 		}
 		r.Settled(first)
 		if s := r.Status(); s.Unrecorded != 1 || s.Pending != 1 {
 			t.Errorf("status: got %+v, want one unrecorded and pending, of another partition", s)
 		}
-		if err := r.Resume(topic, key, r.to(3, 2)); err != nil {
+		if err := r.Resume(sink.Lane{Topic: topic, Key: key}, r.to(3, 2)); err != nil {
 			t.Errorf("resume: %v", err)
 		}
 	})
@@ -280,13 +280,13 @@ func TestEngineGivesBackWhatWaitedWhenItsLaneWasHeld(t *testing.T) {
 		synctest.Wait()
 		waits := r.to(1, 1)
 		r.submit(waits...)
-		r.Hold(topic, waits[0].Key)
+		r.Hold(sink.Lane{Topic: topic, Key: waits[0].Key})
 		close(answer)
 		r.await(2, time.Second)
 		if waits[0].Result != sink.Held {
 			t.Fatalf("got result %d, want Held", waits[0].Result)
 		}
-		if err := r.Resume(topic, waits[0].Key, r.to(1, 1)); !errors.Is(err, sink.ErrEarlierOut) {
+		if err := r.Resume(sink.Lane{Topic: topic, Key: waits[0].Key}, r.to(1, 1)); !errors.Is(err, sink.ErrEarlierOut) {
 			t.Errorf("resume before it is settled: got %v, want ErrEarlierOut", err)
 		}
 	})

@@ -43,7 +43,7 @@ func (f *faults) answer(a sinktest.Attempt) sinktest.Plan {
 		if !ev.pending {
 			f.reports = append(f.reports, "event "+strconv.Itoa(ev.number)+" is sent after its result")
 		}
-		if ev.lane.held && ev.lane.key != nil && !ev.retrying && !ev.again {
+		if ev.lane.held && ev.lane.key != nil && !ev.retrying && !ev.again && !ev.lane.diverted {
 			f.reports = append(f.reports, "event "+strconv.Itoa(ev.number)+" of a held lane is sent")
 		}
 		if ev.poison > 0 {
@@ -203,17 +203,17 @@ func (l *modelLane) head() *event {
 
 // misuse tries what must be refused.
 func (s *scenario) misuse(l *modelLane) {
-	if s.engine.Release(l.topic, l.key, l.generation-1) {
+	if s.engine.Release(l.lane(), l.generation-1) {
 		s.failf("lane %s: release with generation %d of %d: got true", l.key, l.generation-1, l.generation)
 	}
-	if err := s.engine.Retry(l.topic, l.key, l.generation-1, nil); !errors.Is(err, sink.ErrStaleGeneration) {
+	if err := s.engine.Retry(l.lane(), l.generation-1, nil); !errors.Is(err, sink.ErrStaleGeneration) {
 		s.failf("lane %s: retry with generation %d of %d: got %v", l.key, l.generation-1, l.generation, err)
 	}
 	out := false // a retry that is out may have its results already
 	for _, ev := range l.parked {
 		out = out || ev.with
 	}
-	if out && s.engine.Release(l.topic, l.key, l.generation) {
+	if out && s.engine.Release(l.lane(), l.generation) {
 		s.failf("lane %s: release with events out: got true", l.key)
 	}
 }
@@ -222,7 +222,7 @@ func (s *scenario) release(l *modelLane) {
 	s.faults.mu.Lock()
 	l.held = false // what is sent from now on may be from behind the release
 	s.faults.mu.Unlock()
-	released := s.engine.Release(l.topic, l.key, l.generation)
+	released := s.engine.Release(l.lane(), l.generation)
 	s.faults.mu.Lock()
 	l.held = !released
 	s.faults.mu.Unlock()
@@ -256,7 +256,7 @@ func (s *scenario) retry(l *modelLane, events []*event) {
 		s.resume(l, events, records)
 		return
 	}
-	err := s.engine.Retry(l.topic, l.key, l.generation, records)
+	err := s.engine.Retry(l.lane(), l.generation, records)
 	if errors.Is(err, sink.ErrStaleGeneration) {
 		s.failf("lane %s: retry with its generation %d: %v", l.key, l.generation, err)
 	} else if err != nil {

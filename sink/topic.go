@@ -13,14 +13,14 @@ type topic struct {
 	partitions []*partition // by number; as many as records are routed to, 0 while the number is not known
 	// the number of partitions to which routing changes when the topic is drained; 0 = no change
 	next     int
-	waiting  recordQueue      // records that are not routed yet: number unknown or about to change
-	queued   int              // records in partitions' queues and batches
-	held     map[string]*lane // held lanes by key
-	since    time.Time        // when records began to wait for the number of partitions
-	err      error            // why the driver does not know it
-	refused  *Reason          // why no record may go there; the driver is never asked about such a topic
-	diverted bool             // see Engine.Divert
-	word     string           // what the broker calls it; "": topic, with partitions
+	waiting  recordQueue // records that are not routed yet: number unknown or about to change
+	queued   int         // records in partitions' queues and batches
+	held     map[laneName]*lane
+	since    time.Time // when records began to wait for the number of partitions
+	err      error     // why the driver does not know it
+	refused  *Reason   // why no record may go there; the driver is never asked about such a topic
+	diverted bool      // see Engine.Divert
+	word     string    // what the broker calls it; "": topic, with partitions
 }
 
 // place is the topic in a text for people.

@@ -129,9 +129,6 @@ func (x *Encoder) Begin(source string, epoch int64) {
 	x.source, x.epoch = []byte(source), fmt.Append(nil, epoch)
 }
 
-// Source returns the source set by Begin.
-func (x *Encoder) Source() string { return string(x.source) }
-
 // At sets the time at which the next events are published.
 func (x *Encoder) At(now time.Time) { x.now = now }
 
@@ -170,7 +167,7 @@ func (x *Encoder) Encode(e *outbox.Event, rec *sink.Record, m Marks) (created in
 func (x *Encoder) encode(e *outbox.Event, rec *sink.Record, m Marks) (created int64, dated bool, reason *sink.Reason) {
 	x.arena.begin()
 	x.compose(e)
-	rec.Key = x.renderKey(e)
+	rec.Source, rec.Key = e.Source, x.renderKey(e)
 	rec.Topic, reason = x.renderTopic(e)
 	if e.Oversize > 0 {
 		return 0, false, x.oversize(e)

@@ -6,7 +6,7 @@ package outbox
 // The bytes belong to the buffer in which the row arrived and are immutable from the moment the event is decoded until
 // its outcome is settled; they are not copied on the way.
 type Event struct {
-	ID            []byte   // the row's unique id, never nil
+	ID            []byte   // the row's unique id in its outbox, never nil
 	AggregateType []byte   // usually chooses the topic; nil also when the table has none
 	AggregateID   []byte   // usually the message key; nil also when the table has none
 	EventType     []byte   //
@@ -19,6 +19,7 @@ type Event struct {
 	// 0: the row is whole.
 	Oversize int64
 	Position Position
+	Source   int32 // which of several outboxes; 0: the only one
 }
 
 // EventTooLarge is the code of a dead letter that has no payload because its row was too large to be read: the payload

@@ -14,20 +14,21 @@ func Source(system string, timeline int32, number int32) string {
 // SameSource reports whether a is one of the names that [Source] makes, without the timeline: a promotion changes it,
 // and the records before it are ours all the same. Any other form is of no known source.
 func SameSource(a string, names ...string) bool {
-	system, number, ok := cutSource(a)
+	system, _, number, ok := CutSource(a)
 	if !ok {
 		return false
 	}
 	for _, name := range names {
-		if s, n, ok := cutSource(name); ok && s == system && n == number {
+		if s, _, n, ok := CutSource(name); ok && s == system && n == number {
 			return true
 		}
 	}
 	return false
 }
 
-func cutSource(s string) (system, number string, ok bool) {
+// CutSource returns the parts of a name that [Source] makes; not ok: it has another form.
+func CutSource(s string) (system, timeline, number string, ok bool) {
 	system, rest, _ := strings.Cut(s, "/")
-	_, number, ok = strings.Cut(rest, "/")
-	return system, number, ok && !strings.Contains(number, "/")
+	timeline, number, ok = strings.Cut(rest, "/")
+	return system, timeline, number, ok && !strings.Contains(number, "/")
 }

@@ -117,7 +117,7 @@ func (l *loop) tryAgain(d *Delivery) bool {
 			rec.Result = sink.None // it is not with the sink any more
 			return false
 		}
-	} else if engine.Retry(rec.Topic, rec.Key, engine.Hold(rec.Topic, rec.Key), []*sink.Record{rec}) != nil {
+	} else if engine.Retry(rec.Lane(), engine.Hold(rec.Lane()), []*sink.Record{rec}) != nil {
 		return false
 	}
 	if d.parked {

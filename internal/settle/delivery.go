@@ -233,17 +233,17 @@ func (d *Delivery) streamMark() int32 {
 	return d.Event.Position.RowMark(d.Listed, d.Reused)
 }
 
-// Snapshot lists what is in flight by event id.
+// Snapshot lists what is in flight by source and event id.
 func (g *Registry) Snapshot() Known {
-	k := Known{first: map[string]flying{}}
+	k := Known{first: map[outbox.Identity]flying{}}
 	g.Each(func(d *Delivery) {
-		id, f := string(d.Event.ID), flying{d, d.Event.Position, d.placed()}
+		id, f := d.Event.Identity(), flying{d, d.Event.Position, d.placed()}
 		if _, twice := k.first[id]; !twice {
 			k.first[id] = f
 			return
 		}
 		if k.more == nil {
-			k.more = map[string][]flying{}
+			k.more = map[outbox.Identity][]flying{}
 		}
 		k.more[id] = append(k.more[id], f)
 	})
@@ -252,8 +252,8 @@ func (g *Registry) Snapshot() Known {
 
 // Known holds the events that were in flight when a [Registry] was asked. The zero value knows nothing.
 type Known struct {
-	first map[string]flying   // by event id
-	more  map[string][]flying // further ones whose ids were used again
+	first map[outbox.Identity]flying
+	more  map[outbox.Identity][]flying // further ones whose ids were used again
 }
 
 // flying is a delivery with what it was when it was listed: by now it may be another event's.
@@ -266,23 +266,23 @@ type flying struct {
 // Len is how many ids it knows.
 func (k Known) Len() int { return len(k.first) }
 
-// Has reports whether an event with the id was in flight.
-func (k Known) Has(id []byte) bool {
-	_, known := k.first[string(id)]
+// Has reports whether an event of the source with the id was in flight.
+func (k Known) Has(source int32, id []byte) bool {
+	_, known := k.first[outbox.Identity{Source: source, ID: string(id)}]
 	return known
 }
 
 // Find is the delivery of an event that the stream brings again, nil if it was not in flight. Of a late row nothing but
 // its id is known. Rows of a catch-up are recorded before the stream is read, and the tables know them from others.
 func (k Known) Find(e *outbox.Event) *Delivery {
-	f, known := k.first[string(e.ID)]
+	f, known := k.first[outbox.Identity{Source: e.Source, ID: string(e.ID)}]
 	if !known {
 		return nil
 	}
 	if f.is(e) {
 		return f.d
 	}
-	for _, f := range k.more[string(e.ID)] {
+	for _, f := range k.more[outbox.Identity{Source: e.Source, ID: string(e.ID)}] {
 		if f.is(e) {
 			return f.d
 		}
@@ -301,7 +301,8 @@ func samePlace(a, b outbox.Position) bool { return a.Order == b.Order && a.Index
 func (g *Registry) Attach(d *Delivery, e *outbox.Event, l *offsets.Ledger) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !d.admitted || string(d.Event.ID) != string(e.ID) || d.placed() && !samePlace(d.Event.Position, e.Position) {
+	if !d.admitted || d.Event.Source != e.Source || string(d.Event.ID) != string(e.ID) ||
+		d.placed() && !samePlace(d.Event.Position, e.Position) {
 		return false // it is free or another event's by now
 	}
 	if d.Ledger != l { // else its id is twice in the stream: the first is enough, it holds back what comes after it

@@ -10,9 +10,9 @@ import (
 // is open, and any goroutine may use it.
 type gate struct {
 	mu     sync.Mutex
-	names  map[string]struct{} // lanes for which it is paused; guarded by mu
-	opened chan struct{}       // closed when it is open again; guarded by mu, nil when nothing is paused
-	until  time.Time           // guarded by mu
+	names  map[laneName]struct{} // lanes for which it is paused; guarded by mu
+	opened chan struct{}         // closed when it is open again; guarded by mu, nil when nothing is paused
+	until  time.Time             // guarded by mu
 }
 
 // restAfter is for how many times its length the gate stays open after a pause that ran out.
@@ -20,11 +20,11 @@ const restAfter = 4
 
 // pause stops the gate for the lane, at most handOver. A lane that pauses it again does not extend it; one that could
 // not be handed over in that time gets another pause after a while.
-func (g *gate) pause(name string) {
+func (g *gate) pause(name laneName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.names == nil {
-		g.names = map[string]struct{}{}
+		g.names = map[laneName]struct{}{}
 	}
 	g.names[name] = struct{}{}
 	if g.opened == nil {
@@ -36,7 +36,7 @@ func (g *gate) pause(name string) {
 }
 
 // resume ends the lane's pause.
-func (g *gate) resume(name string) {
+func (g *gate) resume(name laneName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.names, name)

@@ -74,7 +74,7 @@ func (b *parkingBench) wantHeldLanes(want int) {
 // event. Seen to fail with the lane's version not compared with the one that was asked at.
 func TestLaneIsNotHandedBackOverAnEventParkedSinceItWasRead(t *testing.T) {
 	b := newParkingBench(t)
-	b.engine.Hold(b.lane.Topic, b.lane.Key)
+	b.engine.Hold(b.lane)
 	b.submit("a:1")
 	parked := b.parkNext()
 	b.due() // and read before the park is committed
@@ -91,7 +91,7 @@ func TestLaneIsNotHandedBackOverAnEventParkedSinceItWasRead(t *testing.T) {
 // counting, and with a lane that asks for its rows again before the park is committed.
 func TestLaneIsNotHandedBackWhileAParkIsOnItsWay(t *testing.T) {
 	b := newParkingBench(t)
-	b.engine.Hold(b.lane.Topic, b.lane.Key)
+	b.engine.Hold(b.lane)
 	b.submit("a:1")
 	parked := b.parkNext()
 	b.due()

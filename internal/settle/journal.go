@@ -81,7 +81,7 @@ func steadyGapOf(target config.Duration, readsBack bool) time.Duration {
 func (j *journal) add(d *Delivery) {
 	rec, job := &d.Record, j.pending
 	job.rows = append(job.rows, store.Published{
-		ID: d.Event.ID, Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset,
+		Source: d.Event.Source, ID: d.Event.ID, Topic: rec.Topic, Partition: rec.Partition, Offset: rec.Offset,
 		Mark: d.streamMark(),
 	})
 	job.deliveries = append(job.deliveries, d)

@@ -15,27 +15,34 @@ const retryMost = 1000
 // memory, until its dead letter is committed. Then the followers go out in order, and the lane is released.
 type lanes struct {
 	engine *sink.Engine
-	byName map[string]*lane
+	byName map[laneName]*lane
 	moved  []*lane // something happened to them since the last advance
 }
 
 type lane struct {
-	name       string
-	topic      string
-	key        []byte
+	name       laneName
+	lane       sink.Lane
 	generation uint64
 	queue      []*Delivery // held, in order of position
 	unwritten  int         // rejected, dead letter not yet committed
 	out        int         // handed in again, no result yet
 }
 
-func laneName(r *sink.Record) string { return r.Topic + "\x00" + string(r.Key) }
+// laneName is a lane as the key of a map.
+type laneName struct {
+	source     int32
+	topic, key string
+	keyless    bool // each of its events is a lane of its own; those that are parked move together
+}
+
+func nameOf(l sink.Lane) laneName { return laneName{l.Source, l.Topic, string(l.Key), l.Key == nil} }
 
 func (l *lanes) of(d *Delivery) *lane {
-	name := laneName(&d.Record)
+	name := nameOf(d.Record.Lane())
 	found := l.byName[name]
 	if found == nil {
-		found = &lane{name: name, topic: d.Record.Topic, key: bytes.Clone(d.Record.Key)} // the lane outlives this event
+		found = &lane{name: name, lane: d.Record.Lane()}
+		found.lane.Key = bytes.Clone(found.lane.Key) // it outlives this event
 		l.byName[name] = found
 	}
 	l.moved = append(l.moved, found)
@@ -47,7 +54,7 @@ func (l *lanes) has(d *Delivery) bool {
 	if len(l.byName) == 0 {
 		return false
 	}
-	_, known := l.byName[laneName(&d.Record)]
+	_, known := l.byName[nameOf(d.Record.Lane())]
 	return known
 }
 
@@ -145,7 +152,7 @@ func (l *lanes) advance() {
 func (l *lanes) step(la *lane) {
 	if len(la.queue) == 0 {
 		// False: more of its records are on their way back as held; the lane moves again when they arrive.
-		if l.engine.Release(la.topic, la.key, la.generation) {
+		if l.engine.Release(la.lane, la.generation) {
 			delete(l.byName, la.name)
 		}
 		return
@@ -156,7 +163,7 @@ func (l *lanes) step(la *lane) {
 		d.retried = true
 		records[i] = &d.Record
 	}
-	err := l.engine.Retry(la.topic, la.key, la.generation, records)
+	err := l.engine.Retry(la.lane, la.generation, records)
 	if err == nil {
 		la.queue, la.out = slices.Delete(la.queue, 0, n), n
 		return

@@ -41,7 +41,7 @@ func newLaneBench(t *testing.T) *laneBench {
 		return sinktest.Plan{}
 	}
 	b.engine = sink.New(b.broker, sink.Config{})
-	b.lanes = lanes{engine: b.engine, byName: map[string]*lane{}}
+	b.lanes = lanes{engine: b.engine, byName: map[laneName]*lane{}}
 	t.Cleanup(func() {
 		defer cancel()
 		if err := b.engine.Close(ctx); err != nil {
@@ -251,7 +251,7 @@ func TestDeadLetterThatHoldsItsLaneNeedNotWaitForWhatIsOnItsWayBack(t *testing.T
 	d := b.dying[0]
 	b.dying = nil
 	d.Record.Value = []byte("1") // the breaker lets it be tried again, and now it is taken
-	if err := b.engine.Retry("t", d.Record.Key, b.engine.Hold("t", d.Record.Key), []*sink.Record{&d.Record}); err != nil {
+	if err := b.engine.Retry(d.Record.Lane(), b.engine.Hold(d.Record.Lane()), []*sink.Record{&d.Record}); err != nil {
 		b.Fatal(err)
 	}
 	b.lanes.takenBack(d)

@@ -16,7 +16,7 @@ func (s *Settler) LoadParked(ctx context.Context) error {
 	}
 	s.parked.Store(events)
 	for _, l := range lanes {
-		s.engine.Hold(l.Topic, l.Key)
+		s.engine.Hold(l)
 	}
 	first := map[string]store.Lane{} // of each topic
 	for _, l := range lanes {

@@ -58,9 +58,9 @@ func newLoop(s *Settler, o Options) *loop {
 		journal:  newJournal(s.c.Limits, steadyGapOf(s.c.LatencyTarget, o.ReadsBack)),
 		dead:     deadLetters{toWrite: make(chan []*Delivery), written: make(chan deadWritten)},
 		parks:    parks{toWrite: make(chan []*parkChange), written: make(chan []*parkChange)},
-		lanes:    lanes{engine: s.engine, byName: map[string]*lane{}},
+		lanes:    lanes{engine: s.engine, byName: map[laneName]*lane{}},
 	}
-	l.parking = parking{loop: l, policy: o.Retry, lanes: map[string]*parkedLane{}}
+	l.parking = parking{loop: l, policy: o.Retry, lanes: map[laneName]*parkedLane{}}
 	l.dead.copies = newCopies(l)
 	return l
 }

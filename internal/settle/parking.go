@@ -30,7 +30,7 @@ const (
 type parking struct {
 	loop   *loop
 	policy retry.Policy
-	lanes  map[string]*parkedLane
+	lanes  map[laneName]*parkedLane
 	moved  []*parkedLane // something happened to them since the last advance
 
 	starved time.Time // when events without a key were due and found the sink's window full; zero: the last ones did not
@@ -38,8 +38,8 @@ type parking struct {
 }
 
 type parkedLane struct {
-	name      string
-	lane      store.Lane
+	name      laneName
+	lane      sink.Lane
 	out       int    // handed in, no result yet
 	recording int    // outcomes of what was handed in that are not committed
 	parking   int    // parks wanted and not committed
@@ -55,16 +55,13 @@ type parkedLane struct {
 	run run
 }
 
-// of is the lane of the Delivery; it is forgotten by advance when nothing of it moves.
-func (p *parking) of(topic string, key []byte) *parkedLane {
-	name := topic + "\x00" + string(key)
-	if key == nil {
-		name = topic // every event without a key is its own lane; they move together
-	}
+// of is the lane of parked events; it is forgotten by advance when nothing of it moves.
+func (p *parking) of(lane sink.Lane) *parkedLane {
+	name := nameOf(lane)
 	la := p.lanes[name]
 	if la == nil {
-		// The key outlives the event that it came with.
-		la = &parkedLane{name: name, lane: store.Lane{Topic: topic, Key: bytes.Clone(key)}}
+		lane.Key = bytes.Clone(lane.Key) // it outlives the event that it came with
+		la = &parkedLane{name: name, lane: lane}
 		p.lanes[name] = la
 	}
 	p.moved = append(p.moved, la)
@@ -73,7 +70,7 @@ func (p *parking) of(topic string, key []byte) *parkedLane {
 
 // park wants an event stored aside that the sink gave back.
 func (p *parking) park(d *Delivery, class outbox.ErrorClass, attempts int, in time.Duration) {
-	la := p.of(d.Record.Topic, d.Record.Key)
+	la := p.of(d.Record.Lane())
 	la.version++
 	la.parking++
 	d.retried = false
@@ -86,7 +83,7 @@ func (p *parking) park(d *Delivery, class outbox.ErrorClass, attempts int, in ti
 func (p *parking) held(d *Delivery) {
 	switch {
 	case d.parked: // the rest of a portion: it is still in the table
-		la := p.of(d.Record.Topic, d.Record.Key)
+		la := p.of(d.Record.Lane())
 		p.returned(d, la)
 		p.stopRun(la)
 		if d.Record.Key == nil || p.loop.settler.troubled(d.Record.Topic) {
@@ -106,7 +103,7 @@ func (p *parking) diverted(d *Delivery) {
 		p.park(d, outbox.Transient, 0, 0)
 		return
 	}
-	p.loop.settler.probes.remember(p.of(d.Record.Topic, d.Record.Key).lane, d.Record.Partition)
+	p.loop.settler.probes.remember(p.of(d.Record.Lane()).lane, d.Record.Partition)
 	p.park(d, outbox.Transient, 0, store.WhenWell)
 }
 
@@ -118,7 +115,7 @@ func (p *parking) returned(d *Delivery, la *parkedLane) {
 
 // published is the result of a parked event; its journal row takes it out of the table.
 func (p *parking) published(d *Delivery) {
-	la := p.of(d.Record.Topic, d.Record.Key)
+	la := p.of(d.Record.Lane())
 	p.returned(d, la)
 	la.recording++
 	la.draining = true
@@ -126,7 +123,7 @@ func (p *parking) published(d *Delivery) {
 
 // journaled reports that the journal row of a retried event is committed.
 func (p *parking) journaled(d *Delivery) {
-	p.of(d.Record.Topic, d.Record.Key).recording--
+	p.of(d.Record.Lane()).recording--
 	p.loop.settler.parked.Add(-1)
 }
 
@@ -147,7 +144,7 @@ func (p *parking) verdict(d *Delivery) (attempts int, pause time.Duration, again
 
 // rejected is the result of a parked event that failed once more.
 func (p *parking) rejected(d *Delivery) {
-	la := p.of(d.Record.Topic, d.Record.Key)
+	la := p.of(d.Record.Lane())
 	p.returned(d, la)
 	p.stopRun(la)
 	attempts, pause, again := p.verdict(d)
@@ -173,7 +170,7 @@ func (p *parking) giveUp(d *Delivery, la *parkedLane) {
 
 // takenBack reports that a parked event that was given up is tried again.
 func (p *parking) takenBack(d *Delivery) {
-	la := p.of(d.Record.Topic, d.Record.Key)
+	la := p.of(d.Record.Lane())
 	la.recording--
 	la.out++
 	p.loop.settler.retrier.weigh(la.lane.Topic, d.Record.Cost)
@@ -181,7 +178,7 @@ func (p *parking) takenBack(d *Delivery) {
 
 // buried reports that the dead letter of a parked event is committed.
 func (p *parking) deadWritten(d *Delivery) {
-	p.of(d.Record.Topic, d.Record.Key).recording--
+	p.of(d.Record.Lane()).recording--
 	p.loop.settler.parked.Add(-1)
 }
 
@@ -199,11 +196,11 @@ func (p *parking) committed(a *parkChange) {
 // take hands in what the retrier read of a lane, or has it read what is due.
 func (p *parking) take(word retrierWord) {
 	for _, lane := range word.due {
-		la := p.of(lane.Topic, lane.Key)
+		la := p.of(lane)
 		la.due, la.waiting = true, false
 	}
 	for _, lane := range word.probes {
-		la := p.of(lane.Topic, lane.Key)
+		la := p.of(lane)
 		la.due, la.probe, la.waiting = true, true, false
 	}
 	for i := range word.portions {
@@ -212,7 +209,7 @@ func (p *parking) take(word retrierWord) {
 }
 
 func (p *parking) takePortion(read *store.Portion, session Session) {
-	la := p.of(read.Lane.Topic, read.Lane.Key)
+	la := p.of(read.Lane)
 	la.asking = false
 	if la.run.asking {
 		p.takeAhead(la, read, session)
@@ -248,7 +245,7 @@ func (p *parking) empty(la *parkedLane) {
 	switch {
 	case la.lane.Key == nil || inMemory,
 		la.version == la.askedAt && la.parking == 0 &&
-			engine.Release(la.lane.Topic, la.lane.Key, engine.Hold(la.lane.Topic, la.lane.Key)):
+			engine.Release(la.lane, engine.Hold(la.lane)):
 		la.due, la.draining, la.few = false, false, 0
 	default:
 		la.draining, la.waiting = true, true
@@ -313,7 +310,7 @@ func (p *parking) submit(la *parkedLane, records []*sink.Record) (taken int, err
 	case la.lane.Key == nil:
 		return engine.Submit(ended, records)
 	}
-	if err := engine.Resume(la.lane.Topic, la.lane.Key, records); err != nil {
+	if err := engine.Resume(la.lane, records); err != nil {
 		return 0, err
 	}
 	return len(records), nil
@@ -383,7 +380,7 @@ func (p *parking) deliver(la *parkedLane, rows []store.ParkedRow, session Sessio
 			break
 		}
 		free = free[:len(free)-1]
-		d.Record.Topic, d.Record.Key = la.lane.Topic, la.lane.Key
+		d.Record.Source, d.Record.Topic, d.Record.Key = la.lane.Source, la.lane.Topic, la.lane.Key
 		ds = append(ds, d)
 		if d.Reason != nil && !d.Reason.Doubtful {
 			d.Record.Partition = -1

@@ -71,7 +71,8 @@ func (l *loop) commitParks(ctx context.Context, portion []*parkChange) error {
 	if portion[0].kind == parkLater {
 		failed := make([]store.Attempt, len(portion))
 		for i, a := range portion {
-			failed[i] = store.Attempt{ID: a.d.Event.ID, Attempts: a.attempts, RetryIn: a.in, Class: a.class, Text: a.text}
+			failed[i] = store.Attempt{Source: a.d.Event.Source, ID: a.d.Event.ID, Attempts: a.attempts, RetryIn: a.in,
+				Class: a.class, Text: a.text}
 		}
 		return l.settler.tables.RetryLater(ctx, failed)
 	}

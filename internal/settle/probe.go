@@ -65,7 +65,7 @@ func (p *probing) forget(lane store.Lane) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, one := range p.topics[lane.Topic] {
-		if string(one.lane.Key) == string(lane.Key) {
+		if one.lane.Source == lane.Source && string(one.lane.Key) == string(lane.Key) {
 			one.lane, one.known = store.Lane{}, false
 		}
 	}
@@ -136,5 +136,5 @@ func (l *lanes) diverted(d *Delivery) bool {
 	if !d.retried || !l.has(d) {
 		return false
 	}
-	return l.byName[laneName(&d.Record)].unwritten == 0
+	return l.byName[nameOf(d.Record.Lane())].unwritten == 0
 }

@@ -12,10 +12,11 @@ import (
 // without the look into memory.
 func TestReplayWaitsWhileFollowersWaitInMemory(t *testing.T) {
 	l := settlerOf(config.Default(), nil, nil).loop
-	l.lanes.byName["t\x00k"] = &lane{}
+	k := laneName{topic: "t", key: "k"}
+	l.lanes.byName[k] = &lane{}
 	l.parking.take(retrierWord{portions: []store.Portion{{Lane: store.Lane{Topic: "t", Key: []byte("k")},
 		Rows: []store.ParkedRow{{Due: true, Replay: true}}}}})
-	if la := l.parking.lanes["t\x00k"]; la == nil || !la.due || !la.waiting || la.out != 0 {
+	if la := l.parking.lanes[k]; la == nil || !la.due || !la.waiting || la.out != 0 {
 		t.Errorf("the lane: got %+v, want it due, waiting, nothing out", la)
 	}
 }

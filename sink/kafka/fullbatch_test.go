@@ -88,7 +88,7 @@ func (b *fullBatch) collect(ctx context.Context, n int) {
 func (b *fullBatch) giveUp(ctx context.Context, rejected *sink.Record, followers []*sink.Record) {
 	b.t.Helper()
 	b.Settled([]*sink.Record{rejected})
-	if err := b.Retry(b.topic, rejected.Key, rejected.Generation, followers); err != nil {
+	if err := b.Retry(sink.Lane{Topic: b.topic, Key: rejected.Key}, rejected.Generation, followers); err != nil {
 		b.t.Fatalf("retry: %v", err)
 	}
 	b.collect(ctx, len(followers))
@@ -97,7 +97,7 @@ func (b *fullBatch) giveUp(ctx context.Context, rejected *sink.Record, followers
 			b.t.Fatalf("follower %s: got result %d, reason %v; want it published", r.Value, r.Result, r.Reason)
 		}
 	}
-	if !b.Release(b.topic, rejected.Key, rejected.Generation) {
+	if !b.Release(sink.Lane{Topic: b.topic, Key: rejected.Key}, rejected.Generation) {
 		b.t.Error("release: got false, want true")
 	}
 }

@@ -357,7 +357,7 @@ func closeEnds(t *testing.T, f Fixture) {
 	if taken, err := b.Submit(b.context, numbered(topic, 1, 1)); taken != 0 || !errors.Is(err, sink.ErrClosed) {
 		t.Errorf("submit after close: got %d, %v; want 0, %v", taken, err, sink.ErrClosed)
 	}
-	if err := b.Retry(topic, []byte("key-1"), 1, nil); !errors.Is(err, sink.ErrClosed) {
+	if err := b.Retry(sink.Lane{Topic: topic, Key: []byte("key-1")}, 1, nil); !errors.Is(err, sink.ErrClosed) {
 		t.Errorf("retry after close: got %v, want %v", err, sink.ErrClosed)
 	}
 	var published []*sink.Record

@@ -128,7 +128,7 @@ func (p *parked) keys() (keys []string) {
 func (p *parked) probe(key string) bool {
 	p.t.Helper()
 	r := p.lanes[key][0]
-	if err := p.Resume(r.Topic, r.Key, []*sink.Record{r}); err != nil {
+	if err := p.Resume(sink.Lane{Topic: r.Topic, Key: r.Key}, []*sink.Record{r}); err != nil {
 		p.t.Fatalf("probe: %v", err)
 	}
 	got := p.collect(1)[0]

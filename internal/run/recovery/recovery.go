@@ -60,7 +60,7 @@ type Scan struct {
 	Logger zerolog.Logger
 
 	Headers [sink.TailHeaders]string // of a record; see the constants
-	Sources []string                 // what records of ours may say; see Sources
+	Origins Origins                  // of records of ours
 	Stamped bool                     // records have the time of their event: they cannot be looked for by time
 	Sent    *Sent                    // takes in what is found
 
@@ -169,22 +169,27 @@ func (s *Scan) read(ctx context.Context, query sink.TailQuery) error {
 }
 
 func (s *Scan) take(ctx context.Context, rec sink.TailRecord) error {
-	id, source := rec.Headers[headerID], rec.Headers[headerSource]
+	id, origin := rec.Headers[headerID], rec.Headers[headerSource]
 	// A dead letter's copy is no event; a longer id was sent by a version that did not look.
-	if id == nil || len(id) > outbox.MaxID || rec.Headers[headerCopy] != nil ||
-		!outbox.SameSource(string(source), s.Sources...) {
+	if id == nil || len(id) > outbox.MaxID || rec.Headers[headerCopy] != nil {
+		return nil
+	}
+	of, now, ours := s.Origins.of(string(origin))
+	if !ours {
 		return nil
 	}
 	s.Read++
-	s.Sent.note(s.topic, &rec)
+	if now {
+		s.Sent.note(outbox.Lane{Source: of, Topic: s.topic, Key: rec.Key}, &rec)
+	}
 	position, known := parsePosition(rec.Headers[headerPosition])
 	if !known {
 		position = outbox.Position{}
 	}
 	id = bytes.Clone(id)
-	s.seen = append(s.seen, store.Sighting{ID: id, Position: position})
+	s.seen = append(s.seen, store.Sighting{Source: of, ID: id, Position: position})
 	s.batch = append(s.batch, store.Published{
-		ID: id, Topic: s.topic, Partition: rec.Partition, Offset: rec.Offset, Mark: position.Mark(),
+		Source: of, ID: id, Topic: s.topic, Partition: rec.Partition, Offset: rec.Offset, Mark: position.Mark(),
 	})
 	if len(s.batch) < batchSize {
 		return nil
@@ -234,10 +239,10 @@ func (s *Scan) flushParked(ctx context.Context) error {
 		return err
 	}
 	var retried []store.Published
-	lanes := map[string]store.Lane{} // by id
+	lanes := map[outbox.Identity]store.Lane{}
 	for i, p := range s.batch {
 		if lane, parked := found[i]; parked {
-			retried, lanes[string(p.ID)] = append(retried, p), lane
+			retried, lanes[outbox.Identity{Source: p.Source, ID: string(p.ID)}] = append(retried, p), lane
 			s.Queue.Revisit(lane) // it may be empty now
 		}
 	}
@@ -262,27 +267,27 @@ const (
 
 // passedParked lists what is parked in front of events that were retried, as it was sent before them. Replays are not:
 // they join a lane at their old place. Nor are late events, which have none.
-func (s *Scan) passedParked(ctx context.Context, lanes map[string]store.Lane, retried []store.Published) (
+func (s *Scan) passedParked(ctx context.Context, lanes map[outbox.Identity]store.Lane, retried []store.Published) (
 	gone []store.Published, err error,
 ) {
-	left := map[lane]map[string]bool{} // ids that were found, by lane
+	left := map[lane]map[string]bool{} // ids that were found, by lane, which is of one source
 	for id, l := range lanes {
 		if l.Key == nil {
 			continue
 		}
-		of := lane{l.Topic, string(l.Key)}
+		of := laneOf(l)
 		if left[of] == nil {
 			left[of] = map[string]bool{}
 		}
-		left[of][id] = true
+		left[of][id.ID] = true
 	}
-	partitions := map[string]int32{}
+	partitions := map[outbox.Identity]int32{}
 	for _, p := range retried {
-		partitions[string(p.ID)] = p.Partition
+		partitions[outbox.Identity{Source: p.Source, ID: string(p.ID)}] = p.Partition
 	}
 	for l, ids := range left {
 		var passed []store.Published // since the last event that was found
-		ask := store.Ask{Lane: store.Lane{Topic: l.topic, Key: []byte(l.key)}}
+		ask := store.Ask{Lane: store.Lane{Source: l.source, Topic: l.topic, Key: []byte(l.key)}}
 		for len(ids) > 0 {
 			portions, err := s.Tables.Portions(ctx, []store.Ask{ask}, passedRows, passedBytes)
 			if err != nil {
@@ -297,7 +302,7 @@ func (s *Scan) passedParked(ctx context.Context, lanes map[string]store.Lane, re
 				case ids[id]:
 					delete(ids, id)
 					for j := range passed {
-						passed[j].Partition = partitions[id]
+						passed[j].Partition = partitions[outbox.Identity{Source: l.source, ID: id}]
 					}
 					gone, passed = append(gone, passed...), nil
 				case !row.Replay && !row.Late:
@@ -305,21 +310,12 @@ func (s *Scan) passedParked(ctx context.Context, lanes map[string]store.Lane, re
 					if row.Event.Position.Table {
 						mark = row.Event.Position.RowMark(false, false)
 					}
-					passed = append(passed, store.Published{ID: []byte(id), Topic: l.topic, Offset: -1, Mark: mark})
+					passed = append(passed, store.Published{Source: l.source, ID: []byte(id), Topic: l.topic, Offset: -1,
+						Mark: mark})
 				}
 				ask.After = &row.Event.Position
 			}
 		}
 	}
 	return gone, nil
-}
-
-// Sources are the names under which records of ours were sent: the present one, and those of the servers that the
-// source lived on before it was adopted by this one.
-func Sources(present string, state *store.State) []string {
-	sources := []string{present}
-	for _, system := range state.FormerSystems {
-		sources = append(sources, outbox.Source(system, state.Timeline, state.Source))
-	}
-	return sources
 }

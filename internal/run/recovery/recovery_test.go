@@ -15,6 +15,14 @@ import (
 
 var us = outbox.Source("7", 1, 3)
 
+// ours are the origins of one relay with two outboxes, 3 and 4.
+func ours() Origins {
+	o := NewOrigins("7", 1)
+	o.Add(0, 3, []string{"5"})
+	o.Add(4, 4, nil)
+	return o
+}
+
 // shelf is a topic that can be read back, and a journal. Every third event is journaled already, and every fourth one
 // of the others is parked.
 type shelf struct {
@@ -89,7 +97,7 @@ func (s *shelf) Revisit(...store.Lane)  {}
 // fail with the last record of each portion dropped, and with the last portion not settled.
 func TestEveryRecordReadBackIsSettledOnce(t *testing.T) {
 	s := &shelf{records: 3*batchSize + 17, settled: map[string]store.Published{}, parked: 10_000}
-	scan := Scan{Tailer: s, Tables: s, Queue: s, Logger: zerolog.Nop(), Sources: []string{us}, Sent: &Sent{}}
+	scan := Scan{Tailer: s, Tables: s, Queue: s, Logger: zerolog.Nop(), Origins: ours(), Sent: &Sent{}}
 	if err := scan.Run(t.Context(), []store.TopicTail{{Topic: "t"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +142,7 @@ func (l *late) Defer(_ context.Context, q sink.TailQuery) bool {
 func TestTopicThatIsReadLaterIsNotCounted(t *testing.T) {
 	for can, want := range map[bool]int{true: 0, false: 1} {
 		l := &late{shelf: &shelf{settled: map[string]store.Published{}}, can: can}
-		scan := Scan{Tailer: l, Tables: l, Queue: l, Logger: zerolog.Nop(), Sources: []string{us}, Sent: &Sent{}}
+		scan := Scan{Tailer: l, Tables: l, Queue: l, Logger: zerolog.Nop(), Origins: ours(), Sent: &Sent{}}
 		tail := store.TopicTail{Topic: "t", From: map[int32]int64{0: 7}}
 		if err := scan.Run(t.Context(), []store.TopicTail{tail}); err != nil || scan.Unread != want {
 			t.Errorf("a driver that can: %v: got %d topics unread, %v; want %d", can, scan.Unread, err, want)
@@ -149,7 +157,7 @@ func TestTopicThatIsReadLaterIsNotCounted(t *testing.T) {
 // the error only counted, as an unread topic is.
 func TestRefusedJournalEndsTheScan(t *testing.T) {
 	s := &refusing{&shelf{records: batchSize + 1, settled: map[string]store.Published{}}}
-	scan := Scan{Tailer: s, Tables: s, Queue: s, Logger: zerolog.Nop(), Sources: []string{us}, Sent: &Sent{}}
+	scan := Scan{Tailer: s, Tables: s, Queue: s, Logger: zerolog.Nop(), Origins: ours(), Sent: &Sent{}}
 	if err := scan.Run(t.Context(), []store.TopicTail{{Topic: "t"}, {Topic: "u"}}); !errors.Is(err, errRefused) {
 		t.Errorf("got %v, want %v", err, errRefused)
 	}

@@ -19,13 +19,17 @@ import (
 type Sent struct {
 	// From and UpTo bound the commit LSNs to believe. Below From nothing comes again.
 	From, UpTo outbox.LSN
-	Source     string // of records on the present timeline
 
 	lanes map[lane]reached
 	ahead bool // a record was sent from beyond UpTo: the database is not what it was, and nothing is believed
 }
 
-type lane struct{ topic, key string }
+type lane struct {
+	source     int32
+	topic, key string
+}
+
+func laneOf(l outbox.Lane) lane { return lane{l.Source, l.Topic, string(l.Key)} }
 
 // reached is the last event of a lane that was found.
 type reached struct {
@@ -38,9 +42,9 @@ type place struct {
 	known    bool
 }
 
-// note takes in a record of ours. A nil Sent takes in none.
-func (s *Sent) note(topic string, rec *sink.TailRecord) {
-	if s == nil || rec.Key == nil || rec.Headers[headerLate] != nil || string(rec.Headers[headerSource]) != s.Source {
+// note takes in a record of ours that was sent on the present timeline. A nil Sent takes in none.
+func (s *Sent) note(of outbox.Lane, rec *sink.TailRecord) {
+	if s == nil || rec.Key == nil || rec.Headers[headerLate] != nil {
 		return
 	}
 	position, ok := parsePosition(rec.Headers[headerPosition])
@@ -56,7 +60,7 @@ func (s *Sent) note(topic string, rec *sink.TailRecord) {
 	if s.lanes == nil {
 		s.lanes = make(map[lane]reached)
 	}
-	l := lane{topic, string(rec.Key)}
+	l := laneOf(of)
 	r := s.lanes[l]
 	best := &r.stream
 	if position.Table {
@@ -72,11 +76,11 @@ func (s *Sent) note(topic string, rec *sink.TailRecord) {
 func (s *Sent) Empty() bool { return s == nil || s.ahead || len(s.lanes) == 0 }
 
 // Passed reports whether a later event of the lane was sent, and the partition that holds it.
-func (s *Sent) Passed(topic string, key []byte, position outbox.Position) (partition int32, passed bool) {
-	if s.Empty() || key == nil {
+func (s *Sent) Passed(of outbox.Lane, position outbox.Position) (partition int32, passed bool) {
+	if s.Empty() || of.Key == nil {
 		return 0, false
 	}
-	r, found := s.lanes[lane{topic, string(key)}]
+	r, found := s.lanes[laneOf(of)]
 	if !found {
 		return 0, false
 	}

@@ -45,6 +45,10 @@ func TestOnlyALaterEventOfTheLaneProvesThatOneWasSent(t *testing.T) {
 		"another key":           {rec: record(us, "l", stream(at+1, 0), "")},
 		"no key":                {rec: record(us, "", stream(at+1, 0), "")},
 		"another topic":         {rec: record(us, "k", stream(at+1, 0), ""), topic: "u"},
+		"another outbox":        {rec: record(outbox.Source("7", 1, 4), "k", stream(at+1, 0), "")},
+		"another relay":         {rec: record(outbox.Source("7", 1, 5), "k", stream(at+1, 0), "")},
+		"another server":        {rec: record(outbox.Source("8", 1, 3), "k", stream(at+1, 0), "")},
+		"a former server":       {rec: record(outbox.Source("5", 1, 3), "k", stream(at+1, 0), "")},
 		"another timeline":      {rec: record(outbox.Source("7", 2, 3), "k", stream(at+1, 0), "")},
 		"late":                  {rec: record(us, "k", stream(at+1, 0), "1")},
 		"from beyond the WAL":   {rec: record(us, "k", stream(2001, 0), "")},
@@ -56,7 +60,7 @@ func TestOnlyALaterEventOfTheLaneProvesThatOneWasSent(t *testing.T) {
 		"a row of before":       {rec: record(us, "k", table(3, 99), ""), asked: row(4, 98)},
 		"the stream, for a row": {rec: record(us, "k", stream(at+1, 0), ""), asked: row(4, 98)},
 	} {
-		sent := Sent{From: 100, UpTo: 2000, Source: us}
+		sent := Sent{From: 100, UpTo: 2000}
 		topic, asked := "t", outbox.Position{Epoch: 4, Order: at, Index: 7}
 		if c.topic != "" {
 			topic = c.topic
@@ -64,12 +68,16 @@ func TestOnlyALaterEventOfTheLaneProvesThatOneWasSent(t *testing.T) {
 		if c.asked != (outbox.Position{}) {
 			asked = c.asked
 		}
-		sent.note(topic, &c.rec)
-		partition, got := sent.Passed("t", []byte("k"), asked)
+		if err := (&Scan{Origins: ours(), Sent: &sent, topic: topic}).take(t.Context(), c.rec); err != nil {
+			t.Fatal(err)
+		}
+		lane := outbox.Lane{Topic: "t", Key: []byte("k")}
+		partition, got := sent.Passed(lane, asked)
 		if got != c.want || got && partition != 3 {
 			t.Errorf("%s: got %v in partition %d, want %v in 3", name, got, partition, c.want)
 		}
-		if _, keyless := sent.Passed("t", nil, asked); keyless {
+		lane.Key = nil
+		if _, keyless := sent.Passed(lane, asked); keyless {
 			t.Errorf("%s: an event without a key was taken for sent", name)
 		}
 	}
@@ -120,7 +128,7 @@ func TestParkedEventsInFrontOfOneThatWasFoundWereSent(t *testing.T) {
 		q.rows = append(q.rows, store.ParkedRow{Event: event,
 			Replay: id == "replay", Late: id == "late"})
 	}
-	scan := Scan{Tailer: s, Tables: q, Queue: q, Logger: zerolog.Nop(), Sources: []string{us}, Sent: &Sent{}}
+	scan := Scan{Tailer: s, Tables: q, Queue: q, Logger: zerolog.Nop(), Origins: ours(), Sent: &Sent{}}
 	if err := scan.Run(t.Context(), []store.TopicTail{{Topic: "t"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +151,7 @@ func (s shrunk) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailR
 // Seen to fail with the losses of the first topic only, and with none.
 func TestWhatTheTopicsHaveLostIsCounted(t *testing.T) {
 	s := &shelf{settled: map[string]store.Published{}}
-	scan := Scan{Tailer: shrunk{s}, Tables: s, Queue: s, Logger: zerolog.Nop(), Sources: []string{us}, Sent: &Sent{}}
+	scan := Scan{Tailer: shrunk{s}, Tables: s, Queue: s, Logger: zerolog.Nop(), Origins: ours(), Sent: &Sent{}}
 	if err := scan.Run(t.Context(), []store.TopicTail{{Topic: "t"}, {Topic: "u"}}); err != nil || scan.Gone != 84 {
 		t.Errorf("got %d gone, %v; want 84", scan.Gone, err)
 	}

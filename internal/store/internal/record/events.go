@@ -32,10 +32,7 @@ type Parked struct {
 }
 
 // Lane names the events that keep an order among them.
-type Lane struct {
-	Topic string
-	Key   []byte // nil: one event alone
-}
+type Lane = outbox.Lane
 
 // ParkedRow is a parked event as it was stored.
 type ParkedRow struct {
@@ -62,6 +59,7 @@ type Portion struct {
 
 // Attempt is one that a parked event has failed.
 type Attempt struct {
+	Source   int32         // of the event
 	ID       []byte        // of the event, in text form
 	Attempts int           // spent so far
 	RetryIn  time.Duration // or NotDue, WhenWell
@@ -71,6 +69,7 @@ type Attempt struct {
 
 // Published is one event that the broker acknowledged.
 type Published struct {
+	Source    int32  // of the event
 	ID        []byte // text form, as pgoutput gives it
 	Topic     string
 	Partition int32

@@ -4,6 +4,7 @@ import "github.com/cdc-relay/cdc-relay/internal/outbox"
 
 // Sighting is an event of the stream that the tables may have recorded already.
 type Sighting struct {
+	Source    int32  // of the event
 	ID        []byte // text form, as pgoutput gives it
 	Position  outbox.Position
 	Committed int64 // by the server's clock, microseconds since the Unix epoch; 0: unknown
