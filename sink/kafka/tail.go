@@ -219,7 +219,7 @@ func closeBytes(b protocol.Bytes) {
 }
 
 // tailBounds are the partition's start and end, and the most records that it has lost before the start. An offset that
-// the log no longer has starts at what it has.
+// the log no longer has, or does not have yet, starts at what it has.
 func tailBounds(ctx context.Context, client *kafkago.Client, q sink.TailQuery, id int) (
 	next, end, lost int64, err error,
 ) {
@@ -253,6 +253,10 @@ func tailBounds(ctx context.Context, client *kafkago.Client, q sink.TailQuery, i
 		}
 	}
 	switch {
+	case known && from > end:
+		// The topic was created again, or lost its end, and the offset is one of the log before. Our records may be
+		// anywhere in this one.
+		return first, end, 0, nil
 	case known:
 		return max(from, first), end, max(first-from, 0), nil
 	case q.Since.IsZero():
