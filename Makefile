@@ -235,12 +235,15 @@ release-packages: ## build what npm, PyPI and Maven get of packages/, in dist; p
 
 .PHONY: release-check
 release-check: ## make a release here, in dist, without publishing it; minutes of compiling
+	@git remote get-url origin >/dev/null 2>&1 || { echo "this repository has no remote origin, and without one goreleaser" \
+	  "knows no commit: rehearse in a clone"; exit 1; }
 	go run $(GORELEASER) check
 	skip=publish,sign; command -v syft >/dev/null || { echo "syft is not installed: no SBOM"; skip=$$skip,sbom; }; \
 	  docker buildx ls >/dev/null 2>&1 || { echo "no docker with buildx: no images"; skip=$$skip,docker; }; \
 	  HOMEBREW_TAP_TOKEN= go run $(GORELEASER) release --snapshot --clean --skip=$$skip
 	cp install.sh dist && cd dist && sha256sum --check SHA256SUMS
-	"$$(ls -d dist/cdc-relay_linux_$$(go env GOARCH)*)/cdc-relay" version
+	@version=$$("$$(ls -d dist/cdc-relay_linux_$$(go env GOARCH)*)/cdc-relay" version); echo "$$version"; \
+	  grep -q "$$(git rev-parse --short=7 HEAD)" <<<"$$version" || { echo "the program does not name this commit"; exit 1; }
 	@for binary in dist/cdc-relay_linux_*/cdc-relay; do for flag in CGO_ENABLED=0 -trimpath=true -tags=$(TAGS); do \
 	  go version -m $$binary | grep -q -- "$$flag" || { echo "$$binary was built without $$flag"; exit 1; }; done; done
 
