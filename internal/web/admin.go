@@ -43,6 +43,7 @@ type Config struct {
 	Read         string          // http.read
 	HidePayloads bool            // http.show_payloads: false
 	Inbox        *consumers.Desk // nil: nothing is shown of consumers; its opener closes it
+	Demo         *Demo           // nil but in the demo
 	Logger       zerolog.Logger
 }
 
@@ -148,7 +149,12 @@ func (s *Server) Close() error {
 // paths answers the relay's paths.
 func paths(g guard, r *relay.Relay, live live) http.Handler {
 	mux := http.NewServeMux()
-	console.Register(mux)
+	if demo := g.c.Demo; demo != nil {
+		console.Register(mux, demoScript)
+		demo.register(mux, g)
+	} else {
+		console.Register(mux)
+	}
 	handbook.Register(mux)
 	live.register(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(r.Registry(), promhttp.HandlerOpts{}))

@@ -122,12 +122,16 @@ func (g guard) mayChange(req *http.Request) (c caller, code int, err error) {
 	if c, code, err = g.identify(req); err != nil {
 		return c, code, err
 	}
-	// With one of these, mayRead has seen that it is of this origin.
-	if c.name != "" && req.Header.Get("Origin") == "" && req.Header.Get("Sec-Fetch-Site") != "same-origin" {
+	if c.name != "" && !saysOrigin(req) {
 		return c, http.StatusForbidden, errors.New("a change by a session needs the header Origin, which browsers send: a " +
 			"program sends the token")
 	}
 	return c, 0, nil
+}
+
+// saysOrigin reports whether a browser said whose page asks. mayRead has seen that it is one of this origin.
+func saysOrigin(req *http.Request) bool {
+	return req.Header.Get("Origin") != "" || req.Header.Get("Sec-Fetch-Site") == "same-origin"
 }
 
 // token is the file's, which is read each time: replacing the file is all that a rotation needs.

@@ -5,9 +5,11 @@
 package console
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"html"
 	"io/fs"
 	"net/http"
 	"path"
@@ -20,13 +22,14 @@ var files embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Register serves the page at / and its files under /console/.
-func Register(mux *http.ServeMux) { register(mux, "index.html") }
+// Register serves the page at / and its files under /console/. The page loads the scripts too, which are the caller's
+// to serve, at addresses of this origin.
+func Register(mux *http.ServeMux, scripts ...string) { register(mux, "index.html", scripts...) }
 
 // RegisterMany serves at / the page that lists several relays; with the parameter relay the page is that of one.
 func RegisterMany(mux *http.ServeMux) { register(mux, "many.html") }
 
-func register(mux *http.ServeMux, first string) {
+func register(mux *http.ServeMux, first string, scripts ...string) {
 	err := fs.WalkDir(files, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -40,7 +43,7 @@ func register(mux *http.ServeMux, first string) {
 			return nil
 		}
 		if name == first {
-			pattern = "GET /{$}"
+			pattern, text = "GET /{$}", withScripts(text, scripts)
 		}
 		mux.Handle(pattern, newFile(name, text))
 		return nil
@@ -48,6 +51,16 @@ func register(mux *http.ServeMux, first string) {
 	if err != nil {
 		panic("console: its own files cannot be read: " + err.Error())
 	}
+}
+
+// withScripts makes a page load further modules.
+func withScripts(page []byte, scripts []string) []byte {
+	const end = "</head>"
+	for _, address := range scripts {
+		tag := `  <script type="module" src="` + html.EscapeString(address) + "\"></script>\n"
+		page = bytes.Replace(page, []byte(end), []byte(tag+end), 1)
+	}
+	return page
 }
 
 // kinds are the files' by their endings. What the machine's tables say must not matter, and a start need not read them.
