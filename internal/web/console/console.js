@@ -134,8 +134,8 @@ function alarms(s) {
   part("lost", s.alarms || [], () => (s.alarms || []).map((a) => {
     const repair = a.repair ? ["run ", el("code", {}, a.repair), " ", copy(a.repair, "the repair"), ": it names every event that the topic has lost, and publishes those again. Then "] : [];
     return box("bad", el("h2", {}, "Alarm: " + a.kind.replaceAll("_", " ") + ", topic " + a.topic),
-      el("p", {}, a.text, a.count > 1 ? " Seen " + a.count + " times since " + new Date(a.first_seen_at).toLocaleString() + "." : ""),
-      el("p", {}, el("strong", {}, "What to do: "), ...repair, "acknowledge it here, or by ", el("code", {}, "cdc-relay alarms ack " + a.id), " ", copy("cdc-relay alarms ack " + a.id, "the command that acknowledges it"), ". ",
+      el("p", {}, a.text, a.count > 1 ? ". Seen " + a.count + " times since " + new Date(a.first_seen_at).toLocaleString() + "." : ""),
+      el("p", {}, el("strong", {}, "What to do: "), ...repair, a.id > 0 ? ["acknowledge it here, or by ", el("code", {}, "cdc-relay alarms ack " + a.id), " ", copy("cdc-relay alarms ack " + a.id, "the command that acknowledges it")] : "acknowledge it here", ". ",
         runbook("alarm", "alarms")),
       a.id > 0 && el("div", { class: "actions" }, el("button", { type: "button", "data-key": "acknowledge " + a.id, onclick: () => acknowledge(a) }, "Acknowledge…")));
   }));
