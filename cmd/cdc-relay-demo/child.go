@@ -2,67 +2,39 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
-	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/internal/web"
 	"github.com/cdc-relay/cdc-relay/relay"
 )
 
-// childRelay is a relay in a process of its own, which can be killed.
+// childRelay is a relay in a process of its own, which can be killed. One goroutine starts and ends it.
 type childRelay struct {
 	address string // of its console
 	environ []string
 	errs    io.Writer
+	asked   chan string // what is asked for in the console; full: it is dropped
+	lost    chan error  // gets the end of a process that was not asked for
+
 	process *exec.Cmd
-	leash   io.Closer  // standard input of the process: it ends when that does
-	ended   chan error // gets the result of the process
-}
+	leash   io.WriteCloser // standard input of the process: it ends when that does
+	ended   chan error     // gets the result of the process
+	meant   *atomic.Bool   // its end is asked for
 
-// relayCommand returns the hidden command that childRelay runs.
-func relayCommand() *cobra.Command {
-	c := cli.Command("relay", "Run the relay alone, for demo --break.", "", runRelayAlone)
-	c.Hidden = true
-	return c
-}
-
-// runRelayAlone relays until standard input ends. It ignores Ctrl-C: the program that started it decides.
-func runRelayAlone(a *cli.App) (err error) {
-	signal.Ignore(syscall.SIGINT)
-	cfg, err := a.Load(cli.NeedsBoth)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
-	}()
-	log, lines := a.Logger(cfg)
-	r, err := newRelay(a, cfg, log, relay.WithLoggerTo(log, lines))
-	if err != nil {
-		return err
-	}
-	server, err := web.Listen(webConfig(cfg, log), r)
-	if err != nil {
-		return errors.Join(err, r.Close())
-	}
-	return errors.Join(r.Run(ctx), server.Close())
+	mu      sync.Mutex // guards what follows
+	figures figures
+	changed chan struct{} // closed when the figures change
 }
 
 // newChild prepares a relay for the servers of a configuration.
@@ -71,17 +43,37 @@ func newChild(ctx context.Context, a *cli.App, cfg config.Config) (*childRelay, 
 	if err != nil {
 		return nil, err
 	}
-	c := &childRelay{address: address, errs: cli.Beneath(a.Err)}
+	c := &childRelay{address: address, errs: cli.Beneath(a.Err), asked: make(chan string, 1), lost: make(chan error, 1),
+		changed: make(chan struct{})}
 	for _, pair := range a.Environ {
-		if !strings.HasPrefix(pair, "CDC_RELAY_") {
+		if !strings.HasPrefix(pair, config.EnvPrefix) {
 			c.environ = append(c.environ, pair)
 		}
 	}
-	c.environ = append(c.environ,
-		"CDC_RELAY_POSTGRES_URL="+cfg.Postgres.URL, "CDC_RELAY_KAFKA_BROKERS="+strings.Join(cfg.Kafka.Brokers, ","),
-		"CDC_RELAY_HTTP_LISTEN="+address, "CDC_RELAY_LOG_LEVEL=error", "CDC_RELAY_LOG_FORMAT="+cfg.Log.Format,
-		"CDC_RELAY_LIMITS_MAX_EVENT_BYTES="+strconv.Itoa(poisonBytes/2))
+	cfg.HTTP.Listen = address
+	c.environ = append(append(c.environ, environment(cfg)...),
+		"CDC_RELAY_POSTGRES_URL="+cfg.Postgres.URL, "CDC_RELAY_LIMITS_MAX_EVENT_BYTES="+strconv.Itoa(poisonBytes/2))
 	return c, nil
+}
+
+// environment returns the settings that differ from the defaults, as variables. Masked ones and mappings are left out:
+// they belong to servers that the demo does not use.
+func environment(cfg config.Config) (pairs []string) {
+	names := map[string]string{}
+	for _, k := range config.Keys() {
+		names[k.Name] = k.Env
+	}
+	for _, s := range cfg.Shown() {
+		if s.IsDefault || strings.Contains(s.Value, "xxxxx") || strings.HasPrefix(s.Value, "{") {
+			continue
+		}
+		value := s.Value
+		if list, is := strings.CutPrefix(value, "["); is && strings.HasSuffix(list, "]") {
+			value = strings.TrimSuffix(list, "]")
+		}
+		pairs = append(pairs, names[s.Key]+"="+value)
+	}
+	return pairs
 }
 
 // freeAddress is the address that is asked for, or one with a free port if another process has it.
@@ -97,39 +89,84 @@ func freeAddress(ctx context.Context, wanted string) (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// start starts it and waits until it streams.
-func (c *childRelay) start(ctx context.Context) error {
+// start starts it, shows it the scene, and waits until it streams.
+func (c *childRelay) start(ctx context.Context, now scene) error {
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	c.process = exec.Command(program, "relay") //nolint:noctx // it ends with its leash
-	c.process.Env, c.process.Stderr = c.environ, c.errs
-	leash, err := c.process.StdinPipe()
+	process := exec.Command(program, "relay") //nolint:noctx // it ends with its leash
+	process.Env, process.Stderr = c.environ, c.errs
+	leash, err := process.StdinPipe()
 	if err != nil {
 		return fmt.Errorf("start the relay: %w", err)
 	}
-	if err := c.process.Start(); err != nil {
+	reports, err := process.StdoutPipe()
+	if err != nil {
 		return fmt.Errorf("start the relay: %w", err)
 	}
-	c.leash, c.ended = leash, make(chan error, 1)
-	go func(p *exec.Cmd, ended chan<- error) { ended <- p.Wait() }(c.process, c.ended)
+	c.take(report{Figures: &figures{Role: relay.RoleStarting}})
+	if err := process.Start(); err != nil {
+		return fmt.Errorf("start the relay: %w", err)
+	}
+	ended, meant := make(chan error, 1), new(atomic.Bool)
+	c.process, c.leash, c.ended, c.meant = process, leash, ended, meant
+	go func() {
+		receive(reports, c.take) // to the end, which Wait does not wait for
+		err := process.Wait()
+		if !meant.Load() {
+			c.lost <- err // one process is lost at most: the demo ends with it
+		}
+		ended <- err
+	}()
+	c.show(now)
 	return c.awaitActive(ctx)
 }
 
+// take notes what the process reports.
+func (c *childRelay) take(r report) {
+	if r.Break != "" {
+		select {
+		case c.asked <- r.Break:
+		default:
+		}
+	}
+	if r.Figures == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.figures = *r.Figures
+	close(c.changed)
+	c.changed = make(chan struct{})
+}
+
+// status is what the process reported last.
+func (c *childRelay) status() figures {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.figures
+}
+
+// show has the console show the scene. A process that was killed is shown it when it starts again.
+func (c *childRelay) show(s scene) { _ = (&sender{to: c.leash}).send(s) }
+
 // kill ends it as a crash does.
 func (c *childRelay) kill() error {
+	c.meant.Store(true)
 	if err := c.process.Process.Kill(); err != nil {
 		return fmt.Errorf("kill the relay: %w", err)
 	}
 	if err := <-c.ended; err == nil {
 		return errors.New("kill the relay: it ended by itself before")
 	}
+	c.take(report{Figures: &figures{Role: "killed"}})
 	return nil
 }
 
 // stop lets it end in an orderly way.
 func (c *childRelay) stop() error {
+	c.meant.Store(true)
 	_ = c.leash.Close()
 	if err := <-c.ended; err != nil {
 		return fmt.Errorf("stop the relay: %w", err)
@@ -137,15 +174,15 @@ func (c *childRelay) stop() error {
 	return nil
 }
 
-// awaitActive asks for its role until it streams.
+// awaitActive waits until it streams.
 func (c *childRelay) awaitActive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	ticker := time.NewTicker(50 * time.Millisecond)
-	defer ticker.Stop()
 	for {
-		role, err := c.role(ctx)
-		if err == nil && role == "active" {
+		c.mu.Lock()
+		role, changed := c.figures.Role, c.changed
+		c.mu.Unlock()
+		if role == relay.RoleActive {
 			return nil
 		}
 		select {
@@ -153,25 +190,21 @@ func (c *childRelay) awaitActive(ctx context.Context) error {
 			c.ended <- err
 			return fmt.Errorf("the relay ended: %w", err)
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("the relay is %q after %s", role, patience), err)
-		case <-ticker.C:
+			return fmt.Errorf("the relay is %q after %s", role, patience)
+		case <-changed:
 		}
 	}
 }
 
-func (c *childRelay) role(ctx context.Context) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.address+"/api/v1/status", nil)
-	if err != nil {
-		return "", fmt.Errorf("ask the relay: %w", err)
+// watchOver waits until the process ends without being asked to.
+func (c *childRelay) watchOver(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-c.lost:
+		if err == nil {
+			return errors.New("the relay ended, and no one asked it to")
+		}
+		return fmt.Errorf("the relay ended: %w", err)
 	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return "", fmt.Errorf("ask the relay: %w", err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	var status struct{ Role string }
-	if err := json.NewDecoder(response.Body).Decode(&status); err != nil {
-		return "", fmt.Errorf("ask the relay: %w", err)
-	}
-	return status.Role, nil
 }

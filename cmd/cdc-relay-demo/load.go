@@ -40,6 +40,7 @@ type demoLoad struct {
 	longest     time.Duration                   // since longestWait was called
 	changed     chan struct{}                   // closed when something arrives
 	reading     map[string][]context.CancelFunc // by topic: end its readers, which begin again
+	ignored     map[string]struct{}             // may arrive, and is not counted
 }
 
 type demoTotals struct {
@@ -52,6 +53,7 @@ func newDemoLoad(rate, aggregates int) *demoLoad {
 	return &demoLoad{
 		rate: rate, aggregates: aggregates, outstanding: map[string]struct{}{}, sequence: map[string]int{},
 		arrived: map[string]int{}, changed: make(chan struct{}), reading: map[string][]context.CancelFunc{},
+		ignored: map[string]struct{}{},
 	}
 }
 
@@ -185,6 +187,13 @@ func (l *demoLoad) reopen(topic string) {
 	delete(l.reading, topic)
 }
 
+// ignore has an event that was not written by write not be counted.
+func (l *demoLoad) ignore(id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ignored[id] = struct{}{}
+}
+
 func arrivalOf(m kafkago.Message) arrival {
 	r := arrival{key: string(m.Key), value: m.Value}
 	for _, h := range m.Headers {
@@ -204,6 +213,9 @@ func (l *demoLoad) take(r arrival, now time.Time) {
 	_ = json.Unmarshal(r.value, &payload) // one that cannot be read has sequence 0 and so counts as out of order
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, is := l.ignored[r.id]; is {
+		return
+	}
 	if _, expected := l.outstanding[r.id]; !expected {
 		l.total.duplicated++
 		return

@@ -52,25 +52,19 @@ func (c *demoCommand) run(a *cli.App) (err error) {
 		other = "NATS"
 	}
 	cli.Fprintf(say, "Starting Postgres and %s …\n", other)
-	if c.Break {
-		return c.showBreaks(ctx, a, cfg)
+	if !c.nats() {
+		return c.onStage(ctx, a, cfg)
 	}
-	servers, err := c.start(ctx)
+	servers, err := startWithNATS(ctx, demoTopics())
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, servers.stop()) }()
 	cfg = demoConfig(cfg, servers.addresses())
 	cli.Fprintf(say, "Postgres %d is real, at %s\n", servers.postgres.Version(), cfg.Postgres.URL)
-	if c.nats() {
-		cfg.Sink, cfg.NATS = config.SinkNATS, config.Default().NATS
-		cfg.NATS.URL = servers.nats.ClientURL()
-		cli.Fprintf(say, "The broker at %s is a real NATS server with JetStream, in this process.\n", cfg.NATS.URL)
-	} else {
-		cli.Fprintf(say,
-			"The broker at %s is not Kafka but an in-process stand-in (kfake): good for a first look, not for guarantees.\n",
-			cfg.Kafka.Brokers[0])
-	}
+	cfg.Sink, cfg.NATS = config.SinkNATS, config.Default().NATS
+	cfg.NATS.URL = servers.nats.ClientURL()
+	cli.Fprintf(say, "The broker at %s is a real NATS server with JetStream, in this process.\n", cfg.NATS.URL)
 	return c.show(ctx, a, cfg)
 }
 
@@ -82,14 +76,6 @@ func (c demoCommand) broker() string {
 		return "a real NATS server with JetStream, in this process"
 	}
 	return "an in-process stand-in (kfake), not Kafka"
-}
-
-// start starts the servers, with the topics that the writer uses.
-func (c demoCommand) start(ctx context.Context) (*servers, error) {
-	if c.nats() {
-		return startWithNATS(ctx, demoTopics())
-	}
-	return start(ctx, demoPartitioned())
 }
 
 // demoPartitioned are the topics with their numbers of partitions.
@@ -118,7 +104,7 @@ func demoConfig(cfg config.Config, servers demo.Addresses) config.Config {
 	return cfg
 }
 
-// show runs relay, writer and consumer until the time is over, and says what came of it.
+// show runs relay, writer and consumer in this process, with NATS, until the time is over, and says what came of it.
 func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (err error) {
 	st, err := store.Open(ctx, relay.StoreConfig(cfg))
 	if err != nil {
@@ -157,7 +143,9 @@ func (c demoCommand) show(ctx context.Context, a *cli.App, cfg config.Config) (e
 	defer stopWritingOnFailure()
 	group.Go(func() error { return r.Run(groupCtx) })
 	group.Go(func() error { return load.consume(groupCtx, cfg) })
-	group.Go(func() error { return watch(groupCtx, a, load, r) })
+	group.Go(func() error {
+		return watch(groupCtx, newNarrator(a), load, func() figures { return figuresOf(r.Status()) })
+	})
 	writeErr := load.write(writing, cfg)
 	load.await(groupCtx, demoSettling)
 	stopRunning()

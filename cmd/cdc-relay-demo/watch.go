@@ -5,22 +5,72 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
-	"github.com/cdc-relay/cdc-relay/relay"
 )
 
-// watch prints one line a second, in place on a terminal.
-func watch(ctx context.Context, a *cli.App, load *demoLoad, r *relay.Relay) error {
+// narrator prints what happens: lines that stay, and on a terminal below them one that is written over.
+type narrator struct {
+	terminal bool
+	begun    time.Time
+
+	mu  sync.Mutex // guards what follows
+	to  io.Writer
+	one bool // the last line is to be written over
+}
+
+func newNarrator(a *cli.App) *narrator {
+	to := a.Narration()
+	return &narrator{terminal: cli.IsTerminal(to), begun: time.Now(), to: to}
+}
+
+// line prints a line that stays, with the seconds since the start.
+func (n *narrator) line(format string, arguments ...any) {
+	text := fmt.Sprintf("%5.0fs  ", time.Since(n.begun).Seconds()) + fmt.Sprintf(format, arguments...)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.one {
+		_ = cli.Overwrite(n.to, "")
+		n.one = false
+	}
+	cli.Fprintln(n.to, text)
+}
+
+// figures prints the figures, on a terminal in the place of those before.
+func (n *narrator) figures(text string) error {
+	text = fmt.Sprintf("%5.0fs  %s", time.Since(n.begun).Seconds(), text)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var err error
+	if n.terminal {
+		n.one, err = true, cli.Overwrite(n.to, text)
+	} else {
+		_, err = io.WriteString(n.to, text+"\n")
+	}
+	if err != nil {
+		return fmt.Errorf("write the demo's progress: %w", err)
+	}
+	return nil
+}
+
+// end leaves the last figures where they are.
+func (n *narrator) end() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.one {
+		cli.Fprintln(n.to)
+		n.one = false
+	}
+}
+
+// watch prints one line a second.
+func watch(ctx context.Context, n *narrator, load *demoLoad, status func() figures) error {
 	ticker := time.NewTicker(demoTick)
 	defer ticker.Stop()
-	begun, before := time.Now(), 0
-	say := a.Narration()
-	terminal := cli.IsTerminal(say)
-	if terminal {
-		defer cli.Fprintln(say)
-	}
+	defer n.end()
+	before := 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -28,20 +78,14 @@ func watch(ctx context.Context, a *cli.App, load *demoLoad, r *relay.Relay) erro
 		case <-ticker.C:
 		}
 		now, half, most := load.interval()
-		status := r.Status()
-		line := fmt.Sprintf("%5.0fs  %-8s received %d  %d/s  latency p50 %s p95 %s  lag %s  backlog %s",
-			time.Since(begun).Seconds(), status.Role, now.received, now.received-before, milliseconds(half), milliseconds(most),
-			cli.Figure(status.LagBytes, cli.Bytes), cli.Figure(status.Backlog, cli.Whole))
-		before = now.received
-		var err error
-		if terminal {
-			err = cli.Overwrite(say, line)
-		} else {
-			_, err = io.WriteString(say, line+"\n")
-		}
+		f := status()
+		err := n.figures(fmt.Sprintf("%-8s received %d  %d/s  latency p50 %s p95 %s  lag %s  backlog %s",
+			f.Role, now.received, now.received-before, milliseconds(half), milliseconds(most),
+			cli.Figure(f.LagBytes, cli.Bytes), cli.Figure(f.Backlog, cli.Whole)))
 		if err != nil {
-			return fmt.Errorf("write the demo's progress: %w", err)
+			return err
 		}
+		before = now.received
 	}
 }
 

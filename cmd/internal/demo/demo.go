@@ -44,13 +44,14 @@ func (own *Flags) AddTo(cmd *cobra.Command) {
 	f.DurationVar(&own.Duration, "duration", 0, "Stop after this time; 0: on Ctrl-C.")
 	f.BoolVar(&own.Break, "break", false, "Break things under load, one after another, then stop: the broker, an event, "+
 		"a topic, the relay, the slot.")
-	f.DurationVar(&own.Pause, "pause", 5*time.Second, "With --break: how long each stays broken.")
+	f.DurationVar(&own.Pause, "pause", 5*time.Second, "How long each thing that is broken stays so.")
 }
 
 // Help is the long help of the demo in both programs.
 const Help = `Starts a real Postgres (the installed one, or one that is downloaded once), a stand-in for Kafka or
 a real NATS server, a writer, the relay and a consumer, and shows what flows. Ctrl-C stops all of it and leaves nothing
-behind. Exit code 1 if the consumer did not get every event.
+behind. With the stand-in, "Break it" in the console breaks what --break does, one at a time or all in turn. Exit code 1
+if the consumer did not get every event.
 
 Examples:
 
