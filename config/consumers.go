@@ -21,6 +21,7 @@ type RabbitMQConsumer struct {
 	Bind      []string   // binding keys
 	Retry     []Duration // pauses, one retry queue for each
 	Exchanges []string   // empty: the one that message.topic names
+	Competing bool       // processes share the queue's messages, and the order of keys is lost
 }
 
 // The names of RabbitMQConsumer's fields in the file.
@@ -28,6 +29,7 @@ const (
 	consumerBind      = "bind"
 	consumerRetry     = "retry"
 	consumerExchanges = "exchanges"
+	consumerCompeting = "competing"
 )
 
 const consumersKey = "rabbitmq.consumers"
@@ -77,7 +79,7 @@ func (f *file) consumer(key Key, name string, n ast.Node) map[string]raw {
 		f.report(key.Name, n, fmt.Sprintf("%s: found %s", name, describe(n)), key.Allowed)
 	}
 	set := map[string]raw{}
-	words := []string{consumerBind, consumerRetry, consumerExchanges}
+	words := []string{consumerBind, consumerRetry, consumerExchanges, consumerCompeting}
 	for _, entry := range entries {
 		word := f.expanded(key, entry.Key)
 		path := key.Name + "." + name + "." + word
@@ -125,6 +127,8 @@ func setConsumers(target *map[string]RabbitMQConsumer, r raw) error {
 				err = setList(&c.Retry, r, ParseDuration)
 			case consumerExchanges:
 				err = setList(&c.Exchanges, r, func(s string) (string, error) { return s, nil })
+			case consumerCompeting:
+				c.Competing, err = parseBool(r.text)
 			}
 			if err != nil {
 				return fmt.Errorf("read %s of %s: %w", word, name, err)
@@ -180,6 +184,9 @@ func formatConsumers(all map[string]RabbitMQConsumer) string {
 		if len(c.Exchanges) > 0 {
 			one += ", exchanges: " + formatList(c.Exchanges)
 		}
+		if c.Competing {
+			one += ", competing: true"
+		}
 		text = append(text, one+"}")
 	}
 	return "{" + strings.Join(text, ", ") + "}"
@@ -195,7 +202,8 @@ var consumerName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 func consumers() rule {
 	return typed("consumers by the name of their queue, such as {notifications: {bind: [\"ticket.*\"], "+
-		"retry: [1m, 5m, 15m]}}; exchanges: [a, b] for other exchanges than message.topic's",
+		"retry: [1m, 5m, 15m]}}; exchanges: [a, b] for other exchanges than message.topic's; competing: true "+
+		"for processes that share the queue, without the order of keys",
 		func(all map[string]RabbitMQConsumer) string {
 			owners := map[string]string{}
 			for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -2,10 +2,13 @@ package rabbitmq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // Consumer is a consumer of exchanges, by the queues that it has.
@@ -15,6 +18,7 @@ type Consumer struct {
 	Exchanges   []string // that its queue is bound to
 	Bind        []string // the keys that it is bound with
 	Retries     []Retry
+	Competing   bool // processes share its queue's messages
 }
 
 // Retry is a queue that messages return from to the consumer's after a pause.
@@ -41,6 +45,9 @@ func partsOf(consumers []Consumer) (list []Part) {
 			}
 		}
 		own := queuePart(c.Name, c.DeadLetters, 0)
+		if !c.Competing {
+			own.Arguments[singleActive] = true
+		}
 		for _, exchange := range c.Exchanges {
 			for _, key := range c.Bind {
 				own.Bindings = append(own.Bindings, Binding{exchange, key})
@@ -92,4 +99,32 @@ func (d *Driver) missing(ctx context.Context, conn *connection, exchange string)
 		return missing
 	}
 	return nil
+}
+
+// unordered looks for queues of consumers that lack x-single-active-consumer, as far as the user may compare a queue's
+// arguments: RabbitMQ asks for the right to configure it. It changes nothing.
+func (d *Driver) unordered(ctx context.Context, conn *connection, exchange string) (warnings []string, err error) {
+	list := partsOf(d.config.Consumers)
+	if len(list) == 0 && exchange != "" {
+		list = parts(exchange)
+	}
+	defer conn.endWith(ctx)()
+	for i := range list {
+		p := &list[i]
+		if p.Arguments[singleActive] != true {
+			continue
+		}
+		err := p.look(conn)
+		var said *amqp.Error
+		if errors.As(err, &said) && (said.Code == amqp.AccessRefused || said.Code == amqp.PreconditionFailed) {
+			continue // init names other differences
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look at %s %s: %w", p.Kind, p.Name, err)
+		}
+		if p.Warning != "" {
+			warnings = append(warnings, p.Warning)
+		}
+	}
+	return warnings, nil
 }

@@ -24,7 +24,12 @@ type Part struct {
 	Bound     string         `json:"bound_to,omitempty"` // the exchange, with the key #
 	Bindings  []Binding      `json:"bindings,omitempty"` // of a named consumer's queue
 	Exists    bool           `json:"exists"`             // it was there before
+	Warning   string         `json:"warning,omitempty"`  // about one that was there before
 }
+
+// singleActive is the argument of a queue that is delivered to one consumer at a time. Without it RabbitMQ hands the
+// messages of a consumer that froze to another one, and the first goes on with them when it wakes.
+const singleActive = "x-single-active-consumer"
 
 // Binding routes an exchange's messages to a queue.
 type Binding struct {
@@ -51,9 +56,9 @@ func parts(exchange string) []Part {
 	for _, pause := range RetryPauses {
 		list = append(list, queuePart(fmt.Sprintf("%s.retry.%dm", exchange, pause/time.Minute), work, pause))
 	}
-	list = append(list, queuePart(work, dead, 0))
-	list[len(list)-1].Bound = exchange
-	return list
+	own := queuePart(work, dead, 0)
+	own.Bound, own.Arguments[singleActive] = exchange, true
+	return append(list, own)
 }
 
 func exchangePart(name string) Part {
@@ -79,7 +84,7 @@ func queuePart(name, next string, expire time.Duration) Part {
 // Topology creates what the consumers of [Config] need and is not there: exchanges, and for each consumer its queue,
 // retry queues and a dead-letter queue. Without named consumers there is one queue behind the given exchange, .work. It
 // leaves alone what is there; if something has other settings, it creates nothing and the error is a *DifferentError.
-// With dryRun it only looks.
+// A queue whose only difference is that it lacks x-single-active-consumer has a Warning. With dryRun it only looks.
 func (d *Driver) Topology(ctx context.Context, exchange string, dryRun bool) ([]Part, error) {
 	list := parts(exchange)
 	if len(d.config.Consumers) > 0 {
@@ -147,7 +152,20 @@ func (p *Part) look(conn *connection) error {
 	if err := p.find(conn); err != nil || !p.Exists {
 		return err
 	}
-	return p.declare(conn) // compares, since it is there
+	err := p.declare(conn) // compares, since it is there
+	var said *amqp.Error
+	if !errors.As(err, &said) || said.Code != amqp.PreconditionFailed || p.Arguments[singleActive] != true ||
+		!strings.Contains(said.Reason, singleActive) {
+		return err
+	}
+	delete(p.Arguments, singleActive)
+	if err := p.declare(conn); err != nil {
+		return err
+	}
+	p.Warning = fmt.Sprintf("queue %s has no %s, so a consumer that freezes can disturb the order of a key. Arguments of a "+
+		"queue cannot be changed: stop the relay, let the consumer empty the queue, stop it, and run rabbitmqctl "+
+		"delete_queue %s and cdc-relay init --rabbitmq-topology", p.Name, singleActive, p.Name)
+	return nil
 }
 
 // find finds out whether the part is there, whatever its settings are, which takes no right. What is missing is an

@@ -88,7 +88,8 @@ func form(key config.Key) object {
 		return object{"type": append([]string{"object"}, scalar...), "additionalProperties": object{"type": scalar}}
 	case config.Consumers:
 		one := object{"type": []string{"object", "null"}, "additionalProperties": false,
-			"properties": object{"bind": list(""), "retry": list(span), "exchanges": list("")}}
+			"properties": object{"bind": list(""), "retry": list(span), "exchanges": list(""),
+				"competing": object{"enum": []any{true, false, "true", "false"}}}}
 		return either(object{"type": "object", "additionalProperties": one}, `^\s*(\{[^$]*\}\s*)?$|`+reference)
 	}
 	if key.Values == nil {
