@@ -225,6 +225,7 @@ func look(ctx context.Context, t *testing.T, width int64, name string) {
 // come back after a kill of the relay, or lists nothing then; one that does not fit a phone. Seen to fail with buttons
 // that wait only once the relay, which is killed, shows that they do.
 func TestConsoleOfTheDemoBreaksAllInTurn(t *testing.T) {
+	harness.Full(t)
 	if testing.Short() {
 		t.Skip("left out by -short: it needs a browser")
 	}
