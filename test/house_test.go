@@ -117,21 +117,10 @@ var house = map[string]room{
 	},
 	"sink/webhook": {own: []string{"internal/access/certs", "internal/outbox",
 		"sink"}, tests: []string{"test/sinktest"}},
-	"internal/aws": { // what the drivers for services of AWS share
+	"sink/aws": {
 		own:      []string{"internal/outbox", "sink"},
 		external: []string{"github.com/aws/aws-sdk-go-v2", "github.com/aws/smithy-go"},
-	},
-	"sink/sqs": {
-		own: []string{"internal/aws", "sink"}, external: []string{"github.com/aws/aws-sdk-go-v2"},
-		tests: []string{"test/sinktest"},
-	},
-	"sink/sns": {
-		own: []string{"internal/aws", "sink"}, external: []string{"github.com/aws/aws-sdk-go-v2"},
-		tests: []string{"test/sinktest"},
-	},
-	"sink/eventbridge": {
-		own: []string{"internal/aws", "internal/outbox", "sink"}, external: []string{"github.com/aws/aws-sdk-go-v2"},
-		tests: []string{"test/sinktest"},
+		tests:    []string{"test/sinktest"},
 	},
 	"sink/stdout": {own: []string{"internal/outbox", "sink"}, tests: []string{"test/sinktest"}},
 
@@ -248,8 +237,8 @@ var house = map[string]room{
 
 	"internal/brokers": {
 		own: []string{"internal/access/certs", "config", "relay/registry", "relay", "internal/access/secret",
-			"sink", "sink/bullmq", "sink/eventbridge", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream",
-			"internal/redisconn", "sink/redisstream", "sink/sns", "sink/sqs", "sink/stdout", "sink/webhook"},
+			"sink", "sink/aws", "sink/bullmq", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream",
+			"internal/redisconn", "sink/redisstream", "sink/stdout", "sink/webhook"},
 		external: []string{
 			"github.com/aws/aws-msk-iam-sasl-signer-go", "github.com/rs/zerolog", "github.com/segmentio/kafka-go",
 		},

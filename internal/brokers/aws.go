@@ -6,15 +6,13 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/sink/eventbridge"
-	"github.com/cdc-relay/cdc-relay/sink/sns"
-	"github.com/cdc-relay/cdc-relay/sink/sqs"
+	"github.com/cdc-relay/cdc-relay/sink/aws"
 )
 
 // SQS makes the driver for queues of Amazon SQS.
-func SQS(cfg config.Config, log zerolog.Logger) (*sqs.Driver, error) {
+func SQS(cfg config.Config, log zerolog.Logger) (*aws.Driver, error) {
 	q := cfg.SQS
-	return sqs.New(context.Background(), sqs.Config{
+	return aws.NewSQS(context.Background(), aws.SQSConfig{
 		Region: q.Region, Endpoint: q.Endpoint, Account: q.Account, Standard: q.Standard, Create: q.CreateQueues.Enabled,
 		MaxBytes: int(q.MaxMessageBytes), Requests: q.Requests, Timeout: q.Timeout.Std(), Headers: cfg.Message.HeaderNames(),
 		Created: created(log),
@@ -22,19 +20,19 @@ func SQS(cfg config.Config, log zerolog.Logger) (*sqs.Driver, error) {
 }
 
 // SNS makes the driver for topics of Amazon SNS.
-func SNS(cfg config.Config, log zerolog.Logger) (*sns.Driver, error) {
+func SNS(cfg config.Config, log zerolog.Logger) (*aws.Driver, error) {
 	n := cfg.SNS
-	return sns.New(context.Background(), sns.Config{
+	return aws.NewSNS(context.Background(), aws.SNSConfig{
 		Region: n.Region, Endpoint: n.Endpoint, Account: n.Account, Standard: n.Standard, Create: n.CreateTopics.Enabled,
 		Requests: n.Requests, Timeout: n.Timeout.Std(), Headers: cfg.Message.HeaderNames(), Created: created(log),
 	})
 }
 
 // EventBridge makes the driver for buses of Amazon EventBridge.
-func EventBridge(cfg config.Config, log zerolog.Logger) (*eventbridge.Driver, error) {
+func EventBridge(cfg config.Config, log zerolog.Logger) (*aws.Driver, error) {
 	e := cfg.EventBridge
 	named := headersFor(cfg)
-	return eventbridge.New(context.Background(), eventbridge.Config{
+	return aws.NewEventBridge(context.Background(), aws.EventBridgeConfig{
 		Region: e.Region, Endpoint: e.Endpoint, Account: e.Account, Create: e.CreateBuses.Enabled,
 		Source: named.Replace(e.Source), DetailType: named.Replace(e.DetailType), MaxBytes: int(e.MaxEventBytes),
 		Requests: e.Requests, Timeout: e.Timeout.Std(), Headers: cfg.Message.HeaderNames(), Created: created(log),

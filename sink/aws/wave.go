@@ -156,7 +156,7 @@ func (p *progress) wave(records []*sink.Record) (wave []int) {
 
 // chunks cuts a wave into requests.
 func (e *destination) chunks(records []*sink.Record, p *progress, wave []int) (chunks [][]int) {
-	most := Entries
+	most := maxEntries
 	if p.single {
 		most = 1
 	}
@@ -245,7 +245,7 @@ func (e *destination) repeated(p *progress, chunk []int, began time.Time) {
 	d := e.driver
 	for _, i := range chunk {
 		since := p.doubt[i]
-		remembered := d.service.Deduplicates(e.topic) && began.Add(d.config.Timeout).Before(since.Add(Interval))
+		remembered := d.service.Deduplicates(e.topic) && began.Add(d.config.Timeout).Before(since.Add(interval))
 		if since.IsZero() || remembered {
 			continue
 		}

@@ -1,4 +1,4 @@
-package eventbridge_test
+package aws_test
 
 import (
 	"encoding/json"
@@ -13,22 +13,20 @@ import (
 	of "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/eventbridge"
+	"github.com/cdc-relay/cdc-relay/sink/aws"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
-
-// bed is a server with a proxy before it, and clients past the proxy.
-type bed struct {
+// busBed is a server with a proxy before it, and clients past the proxy.
+type busBed struct {
 	proxy  *cutproxy.Plain
 	buses  *client.Client
 	queues *queue.Client
 }
 
-func newBed(t *testing.T) *bed {
+func newBusBed(t *testing.T) *busBed {
 	t.Helper()
 	harness.AWSLogin(t)
 	server := harness.StartMoto(t)
@@ -37,7 +35,7 @@ func newBed(t *testing.T) *bed {
 		t.Fatal(err)
 	}
 	c.BaseEndpoint = &server.URL
-	return &bed{cutproxy.StartPlain(t, server.Addr), client.NewFromConfig(c), queue.NewFromConfig(c)}
+	return &busBed{cutproxy.StartPlain(t, server.Addr), client.NewFromConfig(c), queue.NewFromConfig(c)}
 }
 
 // event is one as a rule hands it to a queue.
@@ -51,7 +49,7 @@ type event struct {
 }
 
 // bus makes a bus with a rule that sends everything of a source to a queue.
-func (b *bed) bus(t *testing.T) (name string, queueURL *string) {
+func (b *busBed) bus(t *testing.T) (name string, queueURL *string) {
 	t.Helper()
 	name = harness.Unique(t, "bus")
 	if _, err := b.buses.CreateEventBus(t.Context(), &client.CreateEventBusInput{Name: &name}); err != nil {
@@ -74,7 +72,7 @@ func (b *bed) bus(t *testing.T) (name string, queueURL *string) {
 	return name, q.QueueUrl
 }
 
-func (b *bed) read(t *testing.T, url *string) (found []event) {
+func (b *busBed) read(t *testing.T, url *string) (found []event) {
 	t.Helper()
 	for {
 		answer, err := b.queues.ReceiveMessage(t.Context(),
@@ -101,14 +99,14 @@ func (b *bed) read(t *testing.T, url *string) (found []event) {
 	}
 }
 
-func (b *bed) driver(t *testing.T) *eventbridge.Driver {
+func (b *busBed) driver(t *testing.T) *aws.Driver {
 	t.Helper()
-	return newDriver(t, "http://"+b.proxy.Addr)
+	return newEventBridge(t, "http://"+b.proxy.Addr)
 }
 
-func newDriver(t *testing.T, endpoint string) *eventbridge.Driver {
+func newEventBridge(t *testing.T, endpoint string) *aws.Driver {
 	t.Helper()
-	d, err := eventbridge.New(t.Context(), eventbridge.Config{Endpoint: endpoint,
+	d, err := aws.NewEventBridge(t.Context(), aws.EventBridgeConfig{Endpoint: endpoint,
 		Source: "shop.{aggregate_type}", DetailType: "{event_type}",
 		Headers: [4]string{"id", "event_type", "aggregate_type", "created_at"}})
 	if err != nil {
@@ -118,19 +116,19 @@ func newDriver(t *testing.T, endpoint string) *eventbridge.Driver {
 	return d
 }
 
-// TestOnMoto has one server for its parts.
-func TestOnMoto(t *testing.T) {
+// TestEventBridgeOnMoto has one server for its parts.
+func TestEventBridgeOnMoto(t *testing.T) {
 	harness.Full(t)
 	if harness.Count(t, "services of AWS") == 0 {
 		t.Skip("at night")
 	}
-	b := newBed(t)
+	b := newBusBed(t)
 	t.Run("CutsLoseNothing", b.cuts)
 	t.Run("EventsAreWhatRulesMatch", b.shape)
 	t.Run("AMissingBusIsItsOwnTrouble", b.missing)
 }
 
-func events(topic string, n int) []*sink.Record {
+func busEvents(topic string, n int) []*sink.Record {
 	records := sinktest.Events(topic, 0, n)
 	for i, r := range records {
 		r.Value = []byte(`{"n": "` + string(r.Value) + `"}`)
@@ -144,7 +142,7 @@ func events(topic string, n int) []*sink.Record {
 
 // Breaks it catches: an event lost on its way to a rule's target when connections break, and duplicates that were not
 // counted.
-func (b *bed) cuts(t *testing.T) {
+func (b *busBed) cuts(t *testing.T) {
 	const n = 100
 	bus, url := b.bus(t)
 	d := b.driver(t)
@@ -152,7 +150,7 @@ func (b *bed) cuts(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		f.Send(events(bus, n))
+		f.Send(busEvents(bus, n))
 	}()
 	cutproxy.Disturb(b.proxy, f.Progress, done, func() {})
 	seen, duplicates := map[any]bool{}, 0
@@ -170,10 +168,10 @@ func (b *bed) cuts(t *testing.T) {
 }
 
 // Breaks it catches: source, detail-type, payload or metadata that are not where rules look for them.
-func (b *bed) shape(t *testing.T) {
+func (b *busBed) shape(t *testing.T) {
 	bus, url := b.bus(t)
 	d := b.driver(t)
-	records := events(bus, 2)
+	records := busEvents(bus, 2)
 	records[1].Value = nil
 	sinktest.NewFlow(t, d).Send(records)
 	found := b.read(t, url)
@@ -200,9 +198,9 @@ func (b *bed) shape(t *testing.T) {
 
 // Breaks it catches: a bus that is not there, which EventBridge takes events for all the same, and a text that does not
 // say what to do.
-func (b *bed) missing(t *testing.T) {
+func (b *busBed) missing(t *testing.T) {
 	d := b.driver(t)
-	batch := &sink.Batch{Topic: "no.such", Records: events("no.such", 3)}
+	batch := &sink.Batch{Topic: "no.such", Records: busEvents("no.such", 3)}
 	d.Produce(t.Context(), d.Node("no.such", 0), []*sink.Batch{batch})
 	const want = "aws events create-event-bus --name no.such"
 	if o := batch.Outcome; o.Verdict != sink.NotWritten || o.Trouble != sink.TopicTrouble ||

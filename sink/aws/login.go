@@ -31,8 +31,8 @@ const (
 const chain = "looked for in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the profile of AWS_PROFILE in AWS's files, " +
 	"the web identity of a service account, the container's role and the instance's role"
 
-// Account says where a service is, and as whom it is used.
-type Account struct {
+// account says where a service is, and as whom it is used.
+type account struct {
 	Region   string // empty: of AWS_REGION or the profile
 	Endpoint string // URL instead of the service's own; empty: that, or what AWS's own variables and files say
 	Number   string // that owns the destinations; empty: that of the credentials
@@ -40,9 +40,9 @@ type Account struct {
 	Requests int    // of a topic, at a time
 }
 
-// Login is the credentials, as AWS's SDK finds them, and the connections that they are used on.
-type Login struct {
-	account   Account
+// login is the credentials, as AWS's SDK finds them, and the connections that they are used on.
+type login struct {
+	account   account
 	config    sdk.Config
 	cache     *sdk.CredentialsCache
 	transport *http.Transport
@@ -52,8 +52,8 @@ type Login struct {
 	caller string     // the ARN of who they belong to
 }
 
-// Open reads AWS's environment and files. It asks no one.
-func Open(ctx context.Context, a Account) (*Login, error) {
+// openLogin reads AWS's environment and files. It asks no one.
+func openLogin(ctx context.Context, a account) (*login, error) {
 	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		t.MaxIdleConnsPerHost, t.MaxIdleConns = max(a.Requests, 1)*sharedHost, 0
 		t.IdleConnTimeout = idleTimeout
@@ -72,7 +72,7 @@ func Open(ctx context.Context, a Account) (*Login, error) {
 	if c.Region == "" {
 		return nil, fmt.Errorf("no AWS region is known: set %s.region, AWS_REGION, or region in the profile", a.Section)
 	}
-	l := &Login{account: a, config: c}
+	l := &login{account: a, config: c}
 	if own, is := c.HTTPClient.(*awshttp.BuildableClient); is { // with the authorities of AWS_CA_BUNDLE
 		l.transport = own.GetTransport()
 		l.config.HTTPClient = &http.Client{Transport: l.transport}
@@ -91,10 +91,10 @@ func Open(ctx context.Context, a Account) (*Login, error) {
 }
 
 // Config configures the clients of services.
-func (l *Login) Config() sdk.Config { return l.config }
+func (l *login) Config() sdk.Config { return l.config }
 
 // Endpoint is the URL to speak to, nil for the service's own.
-func (l *Login) Endpoint() *string {
+func (l *login) Endpoint() *string {
 	if l.account.Endpoint == "" {
 		return nil
 	}
@@ -102,10 +102,10 @@ func (l *Login) Endpoint() *string {
 }
 
 // Region is where the destinations are.
-func (l *Login) Region() string { return l.config.Region }
+func (l *login) Region() string { return l.config.Region }
 
 // Partition is the part of AWS that the region is in: the second word of an ARN.
-func (l *Login) Partition() string {
+func (l *login) Partition() string {
 	switch {
 	case strings.HasPrefix(l.config.Region, "cn-"):
 		return "aws-cn"
@@ -116,7 +116,7 @@ func (l *Login) Partition() string {
 }
 
 // Known is the number of the account that owns the destinations, or * while it is not known.
-func (l *Login) Known() string {
+func (l *login) Known() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -130,7 +130,7 @@ func (l *Login) Known() string {
 
 // Number is the number of the account that owns the destinations. AWS tells everybody who they are, whatever their
 // rights.
-func (l *Login) Number(ctx context.Context) (string, error) {
+func (l *login) Number(ctx context.Context) (string, error) {
 	if known := l.Known(); known != "*" {
 		return known, nil
 	}
@@ -141,7 +141,7 @@ func (l *Login) Number(ctx context.Context) (string, error) {
 }
 
 // Caller is the ARN of who the credentials belong to.
-func (l *Login) Caller(ctx context.Context) (string, error) {
+func (l *login) Caller(ctx context.Context) (string, error) {
 	l.mu.Lock()
 	caller := l.caller
 	l.mu.Unlock()
@@ -160,7 +160,7 @@ func (l *Login) Caller(ctx context.Context) (string, error) {
 }
 
 // ready makes sure that there are credentials.
-func (l *Login) ready(ctx context.Context) error {
+func (l *login) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, loginPatience)
 	defer cancel()
 	if _, err := l.cache.Retrieve(ctx); err != nil {
@@ -170,14 +170,14 @@ func (l *Login) ready(ctx context.Context) error {
 }
 
 // renew has the credentials looked for again, also in files that have changed.
-func (l *Login) renew() {
+func (l *login) renew() {
 	l.cache.Invalidate()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.number, l.caller = "", ""
 }
 
-func (l *Login) close() {
+func (l *login) close() {
 	if l.transport != nil {
 		l.transport.CloseIdleConnections()
 	}

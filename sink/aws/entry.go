@@ -17,10 +17,10 @@ import (
 
 // Names of attributes besides the record's headers.
 const (
-	KeyAttribute       = "x-outbox-key"
-	TombstoneAttribute = "x-outbox-tombstone"
-	EncodingAttribute  = "x-outbox-encoding" // of the body
-	HeadersAttribute   = "x-outbox-headers"  // a JSON object of the headers that are no attribute of their own
+	keyAttribute       = "x-outbox-key"
+	tombstoneAttribute = "x-outbox-tombstone"
+	encodingAttribute  = "x-outbox-encoding" // of the body
+	headersAttribute   = "x-outbox-headers"  // a JSON object of the headers that are no attribute of their own
 )
 
 const (
@@ -34,25 +34,25 @@ const (
 	maxAttributeName = 256
 )
 
-// Attribute is a message attribute: text, or bytes where those are not nil.
-type Attribute struct {
+// messageAttribute is a message attribute: text, or bytes where those are not nil.
+type messageAttribute struct {
 	Name, Text string
 	Bytes      []byte
 }
 
 // Size is the attribute's size in bytes as SQS and SNS count it: name, type and value.
-func (a Attribute) Size() int {
+func (a messageAttribute) Size() int {
 	if a.Bytes != nil {
 		return len(a.Name) + len("Binary") + len(a.Bytes)
 	}
 	return len(a.Name) + len("String") + len(a.Text)
 }
 
-// Attributes returns the record's headers and key as message attributes. SQS and SNS take ten, so only the headers that
-// identify an event and its trace get one each; the rest go into one JSON object. The first names are the headers for
-// id, event type, aggregate type and created_at.
-func Attributes(r *sink.Record, first [4]string) (list []Attribute) {
-	list = make([]Attribute, 0, Entries)
+// attributesOf returns the record's headers and key as message attributes. SQS and SNS take ten, so only the headers
+// that identify an event and its trace get one each; the rest go into one JSON object. The first names are the headers
+// for id, event type, aggregate type and created_at.
+func attributesOf(r *sink.Record, first [4]string) (list []messageAttribute) {
+	list = make([]messageAttribute, 0, maxEntries)
 	var rest object
 	add := func(name string, value []byte) {
 		if a := attribute(name, value); a.Name != "" {
@@ -70,38 +70,38 @@ func Attributes(r *sink.Record, first [4]string) (list []Attribute) {
 		}
 	}
 	if r.Key != nil {
-		if a := attribute(KeyAttribute, r.Key); a.Name != "" {
+		if a := attribute(keyAttribute, r.Key); a.Name != "" {
 			list = append(list, a)
 		} else if len(r.Key) > 0 {
-			list = append(list, Attribute{Name: KeyAttribute, Bytes: r.Key})
+			list = append(list, messageAttribute{Name: keyAttribute, Bytes: r.Key})
 		} else {
-			rest.add(KeyAttribute, r.Key)
+			rest.add(keyAttribute, r.Key)
 		}
 	}
 	if !rest.empty() {
-		list = append(list, Attribute{Name: HeadersAttribute, Text: rest.text()})
+		list = append(list, messageAttribute{Name: headersAttribute, Text: rest.text()})
 	}
 	return list
 }
 
-// Message is a record as SQS and SNS have it.
-type Message struct {
+// message is a record as SQS and SNS have it.
+type message struct {
 	Body       string
-	Attributes []Attribute
+	Attributes []messageAttribute
 }
 
-// MessageOf is the record as a message, without the ids of FIFO.
-func MessageOf(r *sink.Record, first [4]string) (m Message) {
-	m.Attributes = Attributes(r, first)
-	var note *Attribute
-	if m.Body, note = Body(r.Value); note != nil {
+// messageOf is the record as a message, without the ids of FIFO.
+func messageOf(r *sink.Record, first [4]string) (m message) {
+	m.Attributes = attributesOf(r, first)
+	var note *messageAttribute
+	if m.Body, note = bodyOf(r.Value); note != nil {
 		m.Attributes = append(m.Attributes, *note)
 	}
 	return m
 }
 
 // Size is the message's size in bytes, as the services count it.
-func (m Message) Size() int {
+func (m message) Size() int {
 	size := len(m.Body)
 	for _, a := range m.Attributes {
 		size += a.Size()
@@ -110,13 +110,13 @@ func (m Message) Size() int {
 }
 
 // attribute is one of that name and value, or the zero value if neither service takes it.
-func attribute(name string, value []byte) Attribute {
+func attribute(name string, value []byte) messageAttribute {
 	lower := strings.ToLower(name)
-	if len(value) == 0 || !IsText(value) || !attributeName(name) ||
+	if len(value) == 0 || !isText(value) || !attributeName(name) ||
 		strings.HasPrefix(lower, "aws.") || strings.HasPrefix(lower, "amazon.") {
-		return Attribute{}
+		return messageAttribute{}
 	}
-	return Attribute{Name: name, Text: string(value)}
+	return messageAttribute{Name: name, Text: string(value)}
 }
 
 // attributeName reports whether the services take the name: letters, digits, underscores and hyphens, and single dots
@@ -136,23 +136,23 @@ func attributeName(name string) bool {
 	return !dot && len(name) <= maxAttributeName
 }
 
-// Body is the value as the text of a message, which has one character at least and none that XML 1.0 lacks, and the
+// bodyOf is the value as the text of a message, which has one character at least and none that XML 1.0 lacks, and the
 // attribute that says what is not as it seems.
-func Body(value []byte) (text string, note *Attribute) {
+func bodyOf(value []byte) (text string, note *messageAttribute) {
 	switch {
 	case value == nil:
-		return "null", &Attribute{Name: TombstoneAttribute, Text: "true"}
+		return "null", &messageAttribute{Name: tombstoneAttribute, Text: "true"}
 	case len(value) == 0:
-		return "empty", &Attribute{Name: EncodingAttribute, Text: "empty"}
-	case !IsText(value):
-		return base64.StdEncoding.EncodeToString(value), &Attribute{Name: EncodingAttribute, Text: "base64"}
+		return "empty", &messageAttribute{Name: encodingAttribute, Text: "empty"}
+	case !isText(value):
+		return base64.StdEncoding.EncodeToString(value), &messageAttribute{Name: encodingAttribute, Text: "base64"}
 	}
 	return string(value), nil
 }
 
-// IsText reports whether a message can carry the value as it is: UTF-8 of the characters of XML 1.0 (SQS API Reference,
+// isText reports whether a message can carry the value as it is: UTF-8 of the characters of XML 1.0 (SQS API Reference,
 // SendMessage).
-func IsText(value []byte) bool {
+func isText(value []byte) bool {
 	for len(value) > 0 {
 		c := value[0]
 		if c < utf8.RuneSelf {
@@ -188,7 +188,7 @@ func (o *object) add(name string, value []byte) {
 	switch {
 	case value == nil:
 		o.b.WriteString("null")
-	case IsText(value):
+	case isText(value):
 		o.quote(string(value))
 	default:
 		o.b.WriteString(`{"base64":"` + base64.StdEncoding.EncodeToString(value) + `"}`)
@@ -211,17 +211,17 @@ func (o *object) text() string {
 	return noncharacters.Replace(o.b.String())
 }
 
-// Headers are the record's headers and its key as a JSON object.
-func Headers(r *sink.Record) string {
+// headersOf are the record's headers and its key as a JSON object.
+func headersOf(r *sink.Record) string {
 	var o object
 	for name, value := range r.Headers.All() {
 		o.add(name, value)
 	}
 	if r.Key != nil {
-		o.add(KeyAttribute, r.Key)
+		o.add(keyAttribute, r.Key)
 	}
 	if r.Value == nil {
-		o.add(TombstoneAttribute, []byte("true"))
+		o.add(tombstoneAttribute, []byte("true"))
 	}
 	if o.empty() {
 		return "{}"
@@ -229,23 +229,23 @@ func Headers(r *sink.Record) string {
 	return o.text()
 }
 
-// Group is the message group of a record: its key, so that what has a key stays in order. Records without one have a
+// groupOf is the message group of a record: its key, so that what has a key stays in order. Records without one have a
 // group each.
-func Group(r *sink.Record, idHeader string) string {
+func groupOf(r *sink.Record, idHeader string) string {
 	if r.Key == nil {
-		return Deduplication(r, idHeader)
+		return deduplicationOf(r, idHeader)
 	}
 	return fit(string(r.Key))
 }
 
-// Deduplication is the id by which a FIFO queue or topic recognizes the event: <id>/<source>/<position>. The id alone
+// deduplicationOf is the id by which a FIFO queue or topic recognizes the event: <id>/<source>/<position>. The id alone
 // would have it drop, silently, another event with the same id within five minutes: an application that uses ids again,
 // or the tables of two relays that number their rows.
-func Deduplication(r *sink.Record, idHeader string) string {
+func deduplicationOf(r *sink.Record, idHeader string) string {
 	return fit(identity(r, idHeader))
 }
 
-func (c Config) identity(r *sink.Record) string { return identity(r, c.IDHeader) }
+func (c options) identity(r *sink.Record) string { return identity(r, c.IDHeader) }
 
 // identity identifies the record among all others, across restarts. It uses only the random number at the end of the
 // source header, because the server's identifier and timeline change in a failover.
@@ -288,9 +288,9 @@ func digest(parts ...[]byte) string {
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// Name is a topic as a name of SQS or SNS, which have no dots: hyphens stand in their places. A FIFO name ends in
+// nameOf is a topic as a name of SQS or SNS, which have no dots: hyphens stand in their places. A FIFO name ends in
 // .fifo; with standard only that of a topic that ends so.
-func Name(topic string, standard bool) (name string, fifo bool) {
+func nameOf(topic string, standard bool) (name string, fifo bool) {
 	bare := strings.TrimSuffix(topic, fifoSuffix)
 	name, fifo = strings.ReplaceAll(bare, ".", "-"), !standard || bare != topic
 	if fifo {
@@ -301,8 +301,8 @@ func Name(topic string, standard bool) (name string, fifo bool) {
 
 const fifoSuffix = ".fifo"
 
-// TooLong is why no destination can have the name, nil if one can.
-func TooLong(kind, name string, most int) *sink.Reason {
+// tooLong is why no destination can have the name, nil if one can.
+func tooLong(kind, name string, most int) *sink.Reason {
 	if len(name) <= most {
 		return nil
 	}

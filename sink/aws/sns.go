@@ -1,4 +1,4 @@
-package sns
+package aws
 
 import (
 	"context"
@@ -10,19 +10,18 @@ import (
 	client "github.com/aws/aws-sdk-go-v2/service/sns"
 	"github.com/aws/aws-sdk-go-v2/service/sns/types"
 
-	"github.com/cdc-relay/cdc-relay/internal/aws"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 const (
-	// maxBytes is the most bytes of a message and of a request (SNS API Reference, PublishBatch).
-	maxBytes = 256 << 10
-	// maxName is the most characters of a topic's name.
-	maxName = 256
+	// maxTopicBytes is the most bytes of a message and of a request (SNS API Reference, PublishBatch).
+	maxTopicBytes = 256 << 10
+	// maxTopicName is the most characters of a topic's name.
+	maxTopicName = 256
 )
 
-// Config says where the topics are. Region, endpoint and account are empty where AWS's environment and files say it.
-type Config struct {
+// SNSConfig says where the topics are. Region, endpoint and account are empty where AWS's environment and files say it.
+type SNSConfig struct {
 	Region   string
 	Endpoint string // URL instead of the service's own
 	Account  string // number of the account that owns the topics
@@ -35,17 +34,9 @@ type Config struct {
 	Created  func(topic string)
 }
 
-// Driver publishes to topics. Make it with New.
-type Driver struct {
-	*aws.Driver
-	topics *topics
-}
-
-var _ sink.Driver = (*Driver)(nil)
-
-// New makes a driver, which connects when there is something to send.
-func New(ctx context.Context, c Config) (*Driver, error) {
-	login, err := aws.Open(ctx, aws.Account{Region: c.Region, Endpoint: c.Endpoint, Number: c.Account, Section: "sns",
+// NewSNS makes a driver for topics of Amazon SNS, which connects when there is something to send.
+func NewSNS(ctx context.Context, c SNSConfig) (*Driver, error) {
+	login, err := openLogin(ctx, account{Region: c.Region, Endpoint: c.Endpoint, Number: c.Account, Section: "sns",
 		Requests: c.Requests})
 	if err != nil {
 		return nil, err
@@ -53,21 +44,21 @@ func New(ctx context.Context, c Config) (*Driver, error) {
 	t := &topics{config: c, login: login, client: client.NewFromConfig(login.Config(), func(o *client.Options) {
 		o.BaseEndpoint = login.Endpoint()
 	})}
-	return &Driver{topics: t, Driver: aws.New(login, t, aws.Config{
-		MaxBytes: maxBytes, Requests: c.Requests, Timeout: c.Timeout, Create: c.Create, Created: c.Created,
+	return newDriver(login, t, options{
+		MaxBytes: maxTopicBytes, Requests: c.Requests, Timeout: c.Timeout, Create: c.Create, Created: c.Created,
 		Advice: t.advice, IDHeader: c.Headers[0],
-	})}, nil
+	}), nil
 }
 
-// topics is SNS, as [aws.Service].
+// topics is SNS, as [service].
 type topics struct {
-	config Config
-	login  *aws.Login
+	config SNSConfig
+	login  *login
 	client *client.Client
 }
 
 func (t *topics) name(topic string) (name string, fifo bool) {
-	return aws.Name(topic, t.config.Standard)
+	return nameOf(topic, t.config.Standard)
 }
 
 func (t *topics) arn(account, topic string) string {
@@ -75,19 +66,19 @@ func (t *topics) arn(account, topic string) string {
 	return fmt.Sprintf("arn:%s:sns:%s:%s:%s", t.login.Partition(), t.login.Region(), account, name)
 }
 
-// Place implements [aws.Service].
+// Place implements [service].
 func (t *topics) Place(topic string) string {
 	name, _ := t.name(topic)
 	return "SNS topic " + name
 }
 
-// Deduplicates implements [aws.Service].
+// Deduplicates implements [service].
 func (t *topics) Deduplicates(topic string) bool {
 	_, fifo := t.name(topic)
 	return fifo
 }
 
-// Grant implements [aws.Service].
+// Grant implements [service].
 func (t *topics) Grant(topic string) string {
 	actions := `"sns:GetTopicAttributes", "sns:Publish"`
 	if t.config.Create {
@@ -107,7 +98,7 @@ func (t *topics) advice(topic string) string {
 		"sns.account, or set sns.create_topics.enabled", name, attributes, t.login.Region())
 }
 
-// Find implements [aws.Service].
+// Find implements [service].
 func (t *topics) Find(ctx context.Context, topic string) (arn string, err error) {
 	arn, _, err = t.look(ctx, topic)
 	return arn, err
@@ -126,7 +117,7 @@ func (t *topics) look(ctx context.Context, topic string) (arn string, found map[
 	return arn, answer.Attributes, nil
 }
 
-// Create implements [aws.Service].
+// Create implements [service].
 func (t *topics) Create(ctx context.Context, topic string) error {
 	name, fifo := t.name(topic)
 	attributes := map[string]string{}
@@ -138,16 +129,16 @@ func (t *topics) Create(ctx context.Context, topic string) error {
 	return err
 }
 
-// Judge implements [aws.Service].
+// Judge implements [service].
 func (t *topics) Judge(r *sink.Record) *sink.Reason {
 	name, _ := t.name(r.Topic)
-	return aws.TooLong("topic", name, maxName)
+	return tooLong("topic", name, maxTopicName)
 }
 
-// Size implements [aws.Service]: SNS counts message and attributes.
-func (t *topics) Size(r *sink.Record) int { return aws.MessageOf(r, t.config.Headers).Size() }
+// Size implements [service]: SNS counts message and attributes.
+func (t *topics) Size(r *sink.Record) int { return messageOf(r, t.config.Headers).Size() }
 
-// Send implements [aws.Service].
+// Send implements [service].
 func (t *topics) Send(ctx context.Context, arn string, records []*sink.Record) (failed []error, err error) {
 	input := &client.PublishBatchInput{TopicArn: &arn,
 		PublishBatchRequestEntries: make([]types.PublishBatchRequestEntry, len(records))}
@@ -158,7 +149,7 @@ func (t *topics) Send(ctx context.Context, arn string, records []*sink.Record) (
 	if err != nil {
 		return nil, err
 	}
-	fates := aws.NewFates(len(records))
+	fates := newFates(len(records))
 	for _, taken := range answer.Successful {
 		fates.Taken(taken.Id)
 	}
@@ -170,7 +161,7 @@ func (t *topics) Send(ctx context.Context, arn string, records []*sink.Record) (
 
 // entry is the record as an entry of a batch.
 func (t *topics) entry(r *sink.Record, id string) types.PublishBatchRequestEntry {
-	m := aws.MessageOf(r, t.config.Headers)
+	m := messageOf(r, t.config.Headers)
 	e := types.PublishBatchRequestEntry{Id: &id, Message: &m.Body,
 		MessageAttributes: make(map[string]types.MessageAttributeValue, len(m.Attributes))}
 	for _, a := range m.Attributes {
@@ -181,19 +172,17 @@ func (t *topics) entry(r *sink.Record, id string) types.PublishBatchRequestEntry
 		e.MessageAttributes[a.Name] = value
 	}
 	if _, fifo := t.name(r.Topic); fifo {
-		e.MessageGroupId = sdk.String(aws.Group(r, t.config.Headers[0]))
-		e.MessageDeduplicationId = sdk.String(aws.Deduplication(r, t.config.Headers[0]))
+		e.MessageGroupId = sdk.String(groupOf(r, t.config.Headers[0]))
+		e.MessageDeduplicationId = sdk.String(deduplicationOf(r, t.config.Headers[0]))
 	}
 	return e
 }
 
-// Examine looks for the topic, the only one that there is, or for credentials and account alone if it is empty. Risky
-// says that no one has subscribed to it.
-func (d *Driver) Examine(ctx context.Context, topic string) (text string, risky bool, err error) {
-	t := d.topics
+// Examine implements [service]. A topic without a subscription is risky.
+func (t *topics) Examine(ctx context.Context, d *Driver, topic string) (text string, risky bool, err error) {
 	if topic == "" {
 		account := ""
-		err := d.Ask(ctx, "", func(ctx context.Context) (err error) {
+		err := d.ask(ctx, "", func(ctx context.Context) (err error) {
 			account, err = t.login.Number(ctx)
 			return err
 		})
@@ -201,7 +190,7 @@ func (d *Driver) Examine(ctx context.Context, topic string) (text string, risky 
 			err
 	}
 	var found map[string]string
-	err = d.Ask(ctx, topic, func(ctx context.Context) (err error) {
+	err = d.ask(ctx, topic, func(ctx context.Context) (err error) {
 		_, found, err = t.look(ctx, topic)
 		return err
 	})
@@ -228,5 +217,5 @@ func (t *topics) describe(topic string, found map[string]string) (text string, r
 	}
 }
 
-// Word returns the broker's word for a topic.
-func (*Driver) Word() string { return "topic" }
+// Word implements [service].
+func (*topics) Word() string { return "topic" }

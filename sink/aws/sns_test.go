@@ -1,4 +1,4 @@
-package sns_test
+package aws_test
 
 import (
 	"fmt"
@@ -16,26 +16,24 @@ import (
 	of "github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sns"
+	"github.com/cdc-relay/cdc-relay/sink/aws"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
-
-// bed is a server with a proxy before it, and clients past the proxy.
-type bed struct {
+// topicBed is a server with a proxy before it, and clients past the proxy.
+type topicBed struct {
 	server *harness.Moto
 	proxy  *cutproxy.Plain
 	topics *client.Client
 	queues *queue.Client
 }
 
-func newBed(t *testing.T) *bed {
+func newTopicBed(t *testing.T) *topicBed {
 	t.Helper()
 	harness.AWSLogin(t)
-	b := &bed{server: harness.StartMoto(t)}
+	b := &topicBed{server: harness.StartMoto(t)}
 	b.proxy = cutproxy.StartPlain(t, b.server.Addr)
 	c, err := config.LoadDefaultConfig(t.Context())
 	if err != nil {
@@ -47,7 +45,7 @@ func newBed(t *testing.T) *bed {
 }
 
 // topic makes a topic with a queue that subscribes to it.
-func (b *bed) topic(t *testing.T, suffix string) (name string, queueURL *string) {
+func (b *topicBed) topic(t *testing.T, suffix string) (name string, queueURL *string) {
 	t.Helper()
 	name = harness.Unique(t, "topic") + suffix
 	ofTopic, ofQueue := map[string]string{}, map[string]string{}
@@ -71,7 +69,7 @@ func (b *bed) topic(t *testing.T, suffix string) (name string, queueURL *string)
 	return name, q.QueueUrl
 }
 
-func (b *bed) read(t *testing.T, url *string) (found []sinktest.Message) {
+func (b *topicBed) read(t *testing.T, url *string) (found []sinktest.Message) {
 	t.Helper()
 	for {
 		answer, err := b.queues.ReceiveMessage(t.Context(), &queue.ReceiveMessageInput{QueueUrl: url, MaxNumberOfMessages: 10,
@@ -97,9 +95,9 @@ func (b *bed) read(t *testing.T, url *string) (found []sinktest.Message) {
 	}
 }
 
-func (b *bed) driver(t *testing.T, standard bool) *sns.Driver {
+func (b *topicBed) driver(t *testing.T, standard bool) *aws.Driver {
 	t.Helper()
-	d, err := sns.New(t.Context(), sns.Config{Endpoint: "http://" + b.proxy.Addr, Standard: standard,
+	d, err := aws.NewSNS(t.Context(), aws.SNSConfig{Endpoint: "http://" + b.proxy.Addr, Standard: standard,
 		Headers: [4]string{"id", "event_type", "aggregate_type", "created_at"}})
 	if err != nil {
 		t.Fatal(err)
@@ -108,13 +106,13 @@ func (b *bed) driver(t *testing.T, standard bool) *sns.Driver {
 	return d
 }
 
-// TestOnMoto has one server for its parts.
-func TestOnMoto(t *testing.T) {
+// TestSNSOnMoto has one server for its parts.
+func TestSNSOnMoto(t *testing.T) {
 	harness.Full(t)
 	if harness.Count(t, "services of AWS") == 0 {
 		t.Skip("at night")
 	}
-	b := newBed(t)
+	b := newTopicBed(t)
 	t.Run("CutsLoseAndReorderNothing", b.cuts)
 	t.Run("AMissingTopicIsItsOwnTrouble", b.missing)
 	t.Run("ExamineFindsTheAccount", b.examined)
@@ -122,7 +120,7 @@ func TestOnMoto(t *testing.T) {
 
 // Breaks it catches: an event lost or out of order on its way to a subscribed queue when connections break, and
 // duplicates that were not counted.
-func (b *bed) cuts(t *testing.T) {
+func (b *topicBed) cuts(t *testing.T) {
 	const n = 100
 	for _, suffix := range []string{".fifo", ""} {
 		topic, url := b.topic(t, suffix)
@@ -147,7 +145,7 @@ func (b *bed) cuts(t *testing.T) {
 }
 
 // Breaks it catches: a topic that is not there taken for trouble of all topics, or without what to do.
-func (b *bed) missing(t *testing.T) {
+func (b *topicBed) missing(t *testing.T) {
 	d := b.driver(t, false)
 	batch := &sink.Batch{Topic: "no.such", Records: sinktest.Events("no.such", 0, 3)}
 	d.Produce(t.Context(), d.Node("no.such", 0), []*sink.Batch{batch})
@@ -161,7 +159,7 @@ func (b *bed) missing(t *testing.T) {
 
 // paste does what the command that Examine prints for a missing topic would do. The tool aws itself is not here. Break
 // it catches: a name or an attribute that the service refuses, or that makes another topic.
-func (b *bed) paste(t *testing.T, d *sns.Driver, topic string) {
+func (b *topicBed) paste(t *testing.T, d *aws.Driver, topic string) {
 	t.Helper()
 	_, _, err := d.Examine(t.Context(), topic)
 	command := regexp.MustCompile(`aws sns create-topic --name (\S+)(?: --attributes ([^\s)]+))? --region us-east-1\)`).
@@ -184,7 +182,7 @@ func (b *bed) paste(t *testing.T, d *sns.Driver, topic string) {
 }
 
 // Breaks it catches: an account that is not found.
-func (b *bed) examined(t *testing.T) {
+func (b *topicBed) examined(t *testing.T) {
 	if text, _, err := b.driver(t, false).Examine(t.Context(), ""); err != nil ||
 		!strings.Contains(text, "account 123456789012") {
 		t.Errorf("without a topic: got %q, %v", text, err)
@@ -210,7 +208,7 @@ func TestExamineWarnsOfATopicWithoutSubscriptions(t *testing.T) {
 				</GetTopicAttributesResponse>`)
 		}))
 		t.Cleanup(server.Close)
-		d, err := sns.New(t.Context(), sns.Config{Endpoint: server.URL, Account: "123456789012"})
+		d, err := aws.NewSNS(t.Context(), aws.SNSConfig{Endpoint: server.URL, Account: "123456789012"})
 		if err != nil {
 			t.Fatal(err)
 		}

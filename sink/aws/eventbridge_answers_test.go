@@ -1,4 +1,4 @@
-package eventbridge_test
+package aws_test
 
 import (
 	"encoding/json"
@@ -14,14 +14,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
-// entry is one of PutEvents.
-type entry struct {
+// busEntry is one of PutEvents.
+type busEntry struct {
 	Detail, TraceHeader string
 	Time                float64 // seconds
 }
 
 // answering starts a server that has every bus and answers PutEvents with what put returns for each entry.
-func answering(t *testing.T, put func([]entry) []map[string]string) (url string) {
+func answering(t *testing.T, put func([]busEntry) []map[string]string) (url string) {
 	t.Helper()
 	harness.AWSLogin(t)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -30,7 +30,7 @@ func answering(t *testing.T, put func([]entry) []map[string]string) (url string)
 			_, _ = io.WriteString(w, `{"Name": "shop"}`)
 			return
 		}
-		var input struct{ Entries []entry }
+		var input struct{ Entries []busEntry }
 		if err := json.NewDecoder(q.Body).Decode(&input); err != nil {
 			t.Error(err)
 		}
@@ -42,11 +42,11 @@ func answering(t *testing.T, put func([]entry) []map[string]string) (url string)
 
 // Breaks it catches: an entry's outcome taken for its neighbour's, so that an event is lost or there twice; an entry
 // that may be there and is not counted when it is sent again.
-func TestEntriesThatFailAloneAreSentAgainAlone(t *testing.T) {
+func TestEventBridgeEntriesThatFailAloneAreSentAgainAlone(t *testing.T) {
 	const n = 300
 	var mu sync.Mutex
 	requests, unknown, taken := 0, 0, map[string]int{}
-	put := func(events []entry) (entries []map[string]string) {
+	put := func(events []busEntry) (entries []map[string]string) {
 		mu.Lock()
 		defer mu.Unlock()
 		requests++
@@ -71,8 +71,8 @@ func TestEntriesThatFailAloneAreSentAgainAlone(t *testing.T) {
 		}
 		return entries
 	}
-	d := newDriver(t, answering(t, put))
-	sinktest.NewFlow(t, d).Send(events("shop", n))
+	d := newEventBridge(t, answering(t, put))
+	sinktest.NewFlow(t, d).Send(busEvents("shop", n))
 	mu.Lock()
 	defer mu.Unlock()
 	for value, times := range taken {
@@ -89,8 +89,8 @@ func TestEntriesThatFailAloneAreSentAgainAlone(t *testing.T) {
 // Breaks it catches: a trace that X-Ray does not join, a trace header for an invalid traceparent, and a time other than
 // the row's.
 func TestEventsHaveTheirTimeAndTrace(t *testing.T) {
-	got := make(chan entry, 1)
-	d := newDriver(t, answering(t, func(events []entry) []map[string]string {
+	got := make(chan busEntry, 1)
+	d := newEventBridge(t, answering(t, func(events []busEntry) []map[string]string {
 		got <- events[0]
 		return []map[string]string{{"EventId": "e"}}
 	}))
@@ -99,7 +99,7 @@ func TestEventsHaveTheirTimeAndTrace(t *testing.T) {
 	for parent, want := range map[string]string{
 		"00-" + ids + "-01": root + "1", "00-" + ids + "-02": root + "0", "00-" + ids[1:] + "-01": "", "": "",
 	} {
-		r := events("shop", 1)[0]
+		r := busEvents("shop", 1)[0]
 		r.Timestamp = 1_700_000_000_000
 		r.Headers.Add("traceparent", []byte(parent))
 		sinktest.NewFlow(t, d).Send([]*sink.Record{r})

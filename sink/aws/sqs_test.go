@@ -1,4 +1,4 @@
-package sqs_test
+package aws_test
 
 import (
 	"cmp"
@@ -17,9 +17,8 @@ import (
 	client "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/cdc-relay/cdc-relay/internal/aws"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sqs"
+	"github.com/cdc-relay/cdc-relay/sink/aws"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
@@ -27,17 +26,17 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// bed is a server with a proxy before it, and a client past the proxy.
-type bed struct {
+// queueBed is a server with a proxy before it, and a client past the proxy.
+type queueBed struct {
 	server *harness.ElasticMQ
 	proxy  *cutproxy.Plain
 	client *client.Client
 }
 
-func newBed(t *testing.T) *bed {
+func newQueueBed(t *testing.T) *queueBed {
 	t.Helper()
 	harness.AWSLogin(t)
-	b := &bed{server: harness.StartElasticMQ(t)}
+	b := &queueBed{server: harness.StartElasticMQ(t)}
 	b.proxy = cutproxy.StartPlain(t, b.server.Addr)
 	c, err := config.LoadDefaultConfig(t.Context())
 	if err != nil {
@@ -48,7 +47,7 @@ func newBed(t *testing.T) *bed {
 }
 
 // create makes the queue of a topic.
-func (b *bed) create(t *testing.T, topic string) {
+func (b *queueBed) create(t *testing.T, topic string) {
 	t.Helper()
 	attributes := map[string]string{}
 	if strings.HasSuffix(topic, ".fifo") {
@@ -60,27 +59,29 @@ func (b *bed) create(t *testing.T, topic string) {
 	}
 }
 
-func (b *bed) url(topic string) *string { return sdk.String(b.server.URL + "/000000000000/" + topic) }
+func (b *queueBed) url(topic string) *string {
+	return sdk.String(b.server.URL + "/000000000000/" + topic)
+}
 
 // topic makes a queue.
-func (b *bed) topic(t *testing.T, suffix string) string {
+func (b *queueBed) topic(t *testing.T, suffix string) string {
 	t.Helper()
 	name := harness.Unique(t, "topic") + suffix
 	b.create(t, name)
 	return name
 }
 
-func (b *bed) config() sqs.Config {
-	return sqs.Config{Endpoint: "http://" + b.proxy.Addr, MaxBytes: 2 << 20,
+func (b *queueBed) config() aws.SQSConfig {
+	return aws.SQSConfig{Endpoint: "http://" + b.proxy.Addr, MaxBytes: 2 << 20,
 		Headers: [4]string{"id", "event_type", "aggregate_type", "created_at"}}
 }
 
 // poisonous is more bytes than the server takes.
 const poisonous = 1<<20 + 1
 
-func newDriver(t testing.TB, c sqs.Config) *sqs.Driver {
+func newSQS(t testing.TB, c aws.SQSConfig) *aws.Driver {
 	t.Helper()
-	d, err := sqs.New(t.Context(), c)
+	d, err := aws.NewSQS(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +91,7 @@ func newDriver(t testing.TB, c sqs.Config) *sqs.Driver {
 
 // read takes what is in the topic's queue, in the order in which it was sent. That is a FIFO queue's own. A standard
 // queue promises none, and hides the messages of an answer that its client asked for again, so those come last.
-func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
+func (b *queueBed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	t.Helper()
 	if !strings.HasSuffix(topic, ".fifo") {
 		defer func() {
@@ -103,7 +104,7 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	var wait int32 // seconds
 	for {
 		answer, err := b.client.ReceiveMessage(t.Context(), &client.ReceiveMessageInput{QueueUrl: b.url(topic),
-			MaxNumberOfMessages: aws.Entries, MessageAttributeNames: []string{"All"}, WaitTimeSeconds: wait,
+			MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}, WaitTimeSeconds: wait,
 			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameSentTimestamp}})
 		if err != nil {
 			t.Fatal(err)
@@ -129,7 +130,7 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 
 // empty says whether the topic's queue has no message, also none that is hidden, as those of a lost answer are for half
 // a minute.
-func (b *bed) empty(t *testing.T, topic string) bool {
+func (b *queueBed) empty(t *testing.T, topic string) bool {
 	t.Helper()
 	answer, err := b.client.GetQueueAttributes(t.Context(), &client.GetQueueAttributesInput{QueueUrl: b.url(topic),
 		AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}})
@@ -149,14 +150,14 @@ func (b *bed) empty(t *testing.T, topic string) bool {
 }
 
 // message converts a received message.
-func (b *bed) message(t *testing.T, topic string, m types.Message, n int) sinktest.Message {
+func (b *queueBed) message(t *testing.T, topic string, m types.Message, n int) sinktest.Message {
 	t.Helper()
 	sent, err := strconv.ParseInt(m.Attributes[string(types.MessageSystemAttributeNameSentTimestamp)], 10, 64)
 	if err != nil {
 		t.Errorf("message %s: when it was sent: %v", *m.Body, err)
 	}
 	found := sinktest.Message{Topic: topic, Offset: int64(n), Value: []byte(*m.Body), Timestamp: sent}
-	if len(m.MessageAttributes) > aws.Entries {
+	if len(m.MessageAttributes) > 10 {
 		t.Errorf("message %s has %d attributes, want ten at most", *m.Body, len(m.MessageAttributes))
 	}
 	for name, a := range m.MessageAttributes {
@@ -165,11 +166,11 @@ func (b *bed) message(t *testing.T, topic string, m types.Message, n int) sinkte
 			value = []byte(*a.StringValue)
 		}
 		switch name {
-		case aws.KeyAttribute:
+		case "x-outbox-key":
 			found.Key = value
-		case aws.TombstoneAttribute:
+		case "x-outbox-tombstone":
 			found.Value = nil
-		case aws.EncodingAttribute:
+		case "x-outbox-encoding":
 			if string(value) == "empty" {
 				found.Value = []byte{}
 				break
@@ -179,7 +180,7 @@ func (b *bed) message(t *testing.T, topic string, m types.Message, n int) sinkte
 				t.Errorf("body %q: %v", *m.Body, err)
 			}
 			found.Value = body
-		case aws.HeadersAttribute:
+		case "x-outbox-headers":
 			var rest map[string]json.RawMessage
 			if err := json.Unmarshal(value, &rest); err != nil {
 				t.Errorf("headers %s: %v", value, err)
@@ -214,7 +215,7 @@ func header(t *testing.T, value json.RawMessage) []byte {
 // TestOnElasticMQ has one server for its parts, as a JVM takes long to start.
 func TestOnElasticMQ(t *testing.T) {
 	harness.Full(t)
-	b := newBed(t)
+	b := newQueueBed(t)
 	t.Run("Conformance", b.conformance)
 	t.Run("QueuesAreMadeWhereThatIsWanted", b.created) // before the cuts: the last may come late
 	t.Run("CutsLoseAndReorderNothing", b.cuts)
@@ -222,8 +223,8 @@ func TestOnElasticMQ(t *testing.T) {
 
 // conformance runs the suite of all drivers on a server that speaks SQS, behind a proxy that cuts. Breaks it catches:
 // see there.
-func (b *bed) conformance(t *testing.T) {
-	for suffix, c := range map[string]sqs.Config{".fifo": b.config(), "": b.config()} {
+func (b *queueBed) conformance(t *testing.T) {
+	for suffix, c := range map[string]aws.SQSConfig{".fifo": b.config(), "": b.config()} {
 		name := "FIFO"
 		if suffix == "" {
 			name, c.Standard = "Standard", true
@@ -237,9 +238,9 @@ func (b *bed) conformance(t *testing.T) {
 	}
 }
 
-func (b *bed) fixture(t *testing.T, c sqs.Config, suffix string) sinktest.Fixture {
+func (b *queueBed) fixture(t *testing.T, c aws.SQSConfig, suffix string) sinktest.Fixture {
 	return sinktest.Fixture{
-		Driver:       newDriver(t, c),
+		Driver:       newSQS(t, c),
 		Deduplicates: suffix != "",
 		Topic:        func(t *testing.T, _ int) string { return b.topic(t, suffix) },
 		Read:         b.read,
@@ -264,12 +265,12 @@ func (b *bed) fixture(t *testing.T, c sqs.Config, suffix string) sinktest.Fixtur
 
 // Connections break before, in and after requests. Breaks it catches: an event lost or out of order; one that a FIFO
 // queue has twice, as with a deduplication id of each attempt; duplicates of a standard queue that were not counted.
-func (b *bed) cuts(t *testing.T) {
+func (b *queueBed) cuts(t *testing.T) {
 	for _, suffix := range []string{".fifo", ""} {
 		topic := b.topic(t, suffix)
 		c := b.config()
 		c.Standard = suffix == ""
-		d := newDriver(t, c)
+		d := newSQS(t, c)
 		f := sinktest.NewFlow(t, d)
 		const n = 3000
 		done, before := make(chan struct{}), b.proxy.Cuts()
@@ -289,15 +290,15 @@ func (b *bed) cuts(t *testing.T) {
 
 // Breaks it catches: a queue that is missing and made without being asked, or not when asked; one for standard messages
 // where the name says FIFO.
-func (b *bed) created(t *testing.T) {
+func (b *queueBed) created(t *testing.T) {
 	topic := "orders." + harness.Unique(t, "created")
 	name := strings.ReplaceAll(topic, ".", "-") + ".fifo"
 	c := b.config()
-	b.paste(t, newDriver(t, c), "pasted."+topic)
+	b.paste(t, newSQS(t, c), "pasted."+topic)
 	c.Create = true
 	made := ""
 	c.Created = func(queue string) { made = queue }
-	d := newDriver(t, c)
+	d := newSQS(t, c)
 	sinktest.NewFlow(t, d).Send(sinktest.Events(topic, 0, 10))
 	sinktest.WantFirstsInOrder(t, b.read(t, name), 10)
 	if made != "SQS queue "+name {
@@ -311,7 +312,7 @@ func (b *bed) created(t *testing.T) {
 
 // paste does what the command that Examine prints for a missing queue would do, and examines the queue. The tool aws
 // itself is not here. Break it catches: a name or an attribute that the service refuses, or that makes another queue.
-func (b *bed) paste(t *testing.T, d *sqs.Driver, topic string) {
+func (b *queueBed) paste(t *testing.T, d *aws.Driver, topic string) {
 	t.Helper()
 	_, _, err := d.Examine(t.Context(), topic)
 	printed := regexp.MustCompile(

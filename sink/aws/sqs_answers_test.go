@@ -1,4 +1,4 @@
-package sqs_test
+package aws_test
 
 import (
 	"encoding/json"
@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/sqs"
+	"github.com/cdc-relay/cdc-relay/sink/aws"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
@@ -108,13 +108,13 @@ func refusal(code, text string) map[string]any {
 	return map[string]any{"__type": "com.amazonaws.sqs#" + code, "message": text}
 }
 
-func (a *answers) driver(t *testing.T, change func(*sqs.Config)) *sqs.Driver {
+func (a *answers) driver(t *testing.T, change func(*aws.SQSConfig)) *aws.Driver {
 	t.Helper()
-	c := sqs.Config{Endpoint: a.URL, Headers: [4]string{"id", "event_type", "aggregate_type", "created_at"}}
+	c := aws.SQSConfig{Endpoint: a.URL, Headers: [4]string{"id", "event_type", "aggregate_type", "created_at"}}
 	if change != nil {
 		change(&c)
 	}
-	return newDriver(t, c)
+	return newSQS(t, c)
 }
 
 // Breaks it catches: an entry that was throttled or failed alone, and that a later one of its key overtakes; entries
@@ -164,7 +164,7 @@ func TestUnknownOutcomesKeepTheirIDs(t *testing.T) {
 			}
 			return http.StatusOK, nil
 		})
-		d := a.driver(t, func(c *sqs.Config) { c.Standard = standard })
+		d := a.driver(t, func(c *aws.SQSConfig) { c.Standard = standard })
 		sinktest.NewFlow(t, d).Send(sinktest.Events("q", 0, 200))
 		mu.Lock()
 		if got := int(d.PossibleDuplicates()); standard && got != seen || !standard && got != 0 {
@@ -188,7 +188,7 @@ func TestAGuiltyEventHurtsNoOther(t *testing.T) {
 			}
 			return http.StatusOK, nil
 		})
-		d := a.driver(t, func(c *sqs.Config) { c.Standard = true })
+		d := a.driver(t, func(c *aws.SQSConfig) { c.Standard = true })
 		f := sinktest.NewFlow(t, d)
 		records := sinktest.Events("q", 0, 100)
 		for i, r := range records {
@@ -255,7 +255,7 @@ func TestRefusalsNameTheirRemedy(t *testing.T) {
 	} {
 		t.Run(c.code, func(t *testing.T) {
 			a := newAnswers(t, func(int, []entry) (int, any) { return http.StatusBadRequest, refusal(c.code, "Rate or so") })
-			d := a.driver(t, func(cfg *sqs.Config) { cfg.Account = "123456789012" })
+			d := a.driver(t, func(cfg *aws.SQSConfig) { cfg.Account = "123456789012" })
 			b := &sink.Batch{Topic: "orders", Records: sinktest.Events("orders", 0, 5)}
 			d.Produce(t.Context(), d.Node("orders", 0), []*sink.Batch{b})
 			if o := b.Outcome; o.Trouble != c.kind || o.Err == nil || !strings.Contains(o.Err.Error(), c.want) {
@@ -307,7 +307,7 @@ func TestTheRegionMustBeKnown(t *testing.T) {
 	harness.AWSLogin(t)
 	t.Setenv("AWS_REGION", "")
 	t.Setenv("AWS_DEFAULT_REGION", "")
-	if _, err := sqs.New(t.Context(), sqs.Config{}); err == nil || !strings.Contains(err.Error(), "sqs.region") {
+	if _, err := aws.NewSQS(t.Context(), aws.SQSConfig{}); err == nil || !strings.Contains(err.Error(), "sqs.region") {
 		t.Errorf("got %v, want what to set", err)
 	}
 }

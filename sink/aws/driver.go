@@ -15,24 +15,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Defaults of [Config].
+// Defaults of [SQSConfig], [SNSConfig] and [EventBridgeConfig].
 const (
+	// DefaultMaxBytes is the most bytes of a message of a queue that is as SQS made them before 2025; newer queues take
+	// 1 MiB. It is also the most bytes of an event and of a request, as EventBridge counts them, in every region.
+	DefaultMaxBytes = 256 << 10
 	DefaultRequests = 16
 	DefaultTimeout  = 10 * time.Second
 )
 
 const (
-	// Entries is the most entries of a request, of all three services.
-	Entries = 10
-	// Interval is how long a FIFO queue or topic remembers a deduplication id (SQS Developer Guide, "Using the message
+	// maxEntries is the most entries of a request, of all three services.
+	maxEntries = 10
+	// interval is how long a FIFO queue or topic remembers a deduplication id (SQS Developer Guide, "Using the message
 	// deduplication ID"; SNS Developer Guide, "Message deduplication for FIFO topics").
-	Interval = 5 * time.Minute
+	interval = 5 * time.Minute
 	// batchLimit is the most bytes of a batch of the engine; requests are cut by the driver.
 	batchLimit = 1 << 20
 )
 
-// Service is one of AWS's services. Its methods may be called at the same time.
-type Service interface {
+// service is one of AWS's services. Its methods may be called at the same time.
+type service interface {
 	// Find looks for the topic's destination and returns its address: what Send needs.
 	Find(ctx context.Context, topic string) (address string, err error)
 	// Create makes the destination.
@@ -49,10 +52,14 @@ type Service interface {
 	Grant(topic string) string
 	// Place is the destination in words, such as "SQS queue orders.fifo".
 	Place(topic string) string
+	// Examine implements Examine of the driver.
+	Examine(ctx context.Context, d *Driver, topic string) (text string, risky bool, err error)
+	// Word is the service's word for a topic.
+	Word() string
 }
 
-// Config says how a driver uses its service.
-type Config struct {
+// options says how a driver uses its service.
+type options struct {
 	MaxBytes int           // of an entry, and of the entries of a request
 	Requests int           // of a topic, at a time
 	Timeout  time.Duration // of one request
@@ -63,12 +70,12 @@ type Config struct {
 	IDHeader string                    // the header that identifies an event
 }
 
-// Driver sends to destinations of a service. Make it with New.
+// Driver sends to destinations of a service. Make it with NewSQS, NewSNS or NewEventBridge.
 type Driver struct {
 	sink.Contact
-	service      Service
-	login        *Login
-	config       Config
+	service      service
+	login        *login
+	config       options
 	changed      chan struct{} // never closed: destinations are looked for when something is sent
 	duplicates   atomic.Uint64 // entries that were sent again after an unknown outcome, and may have been taken again
 	destinations sink.Nodes[*destination]
@@ -80,8 +87,8 @@ var (
 	_ sink.Dropper = (*Driver)(nil)
 )
 
-// New makes a driver, which connects when there is something to send.
-func New(l *Login, s Service, c Config) *Driver {
+// newDriver makes a driver, which connects when there is something to send.
+func newDriver(l *login, s service, c options) *Driver {
 	c.Requests = cmp.Or(c.Requests, DefaultRequests)
 	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
 	if c.Created == nil {
@@ -149,17 +156,26 @@ func (d *Driver) PossibleDuplicates() uint64 { return d.duplicates.Load() }
 // Alarms implements [sink.Witness]: there is nothing that could be noticed.
 func (d *Driver) Alarms() []sink.Alarm { return nil }
 
-// Look looks for the topic's destination, for check. Missing ones are not made.
-func (d *Driver) Look(ctx context.Context, topic string) (address string, err error) {
-	err = d.Ask(ctx, topic, func(ctx context.Context) (err error) {
+// Examine looks for the destination of the topic, the only one that there is, or for credentials alone if it is empty.
+// Risky reports that something about the destination is not as it should be.
+func (d *Driver) Examine(ctx context.Context, topic string) (text string, risky bool, err error) {
+	return d.service.Examine(ctx, d, topic)
+}
+
+// Word returns the broker's word for a topic.
+func (d *Driver) Word() string { return d.service.Word() }
+
+// look looks for the topic's destination, for check. Missing ones are not made.
+func (d *Driver) look(ctx context.Context, topic string) (address string, err error) {
+	err = d.ask(ctx, topic, func(ctx context.Context) (err error) {
 		address, err = d.service.Find(ctx, topic)
 		return err
 	})
 	return address, err
 }
 
-// Ask runs one question about the topic's destination, and explains its error.
-func (d *Driver) Ask(ctx context.Context, topic string, question func(context.Context) error) error {
+// ask runs one question about the topic's destination, and explains its error.
+func (d *Driver) ask(ctx context.Context, topic string, question func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, d.config.Timeout)
 	defer cancel()
 	if err := d.login.ready(ctx); err != nil {
@@ -229,12 +245,12 @@ func group(chunks [][]int, most int, work func(n int)) {
 	running.Wait()
 }
 
-// Fates collects the outcome of each entry of a request; entry ids are indexes.
-type Fates []error
+// fates collects the outcome of each entry of a request; entry ids are indexes.
+type fates []error
 
-// NewFates starts with n unknown outcomes: an entry that the answer does not mention may have been taken.
-func NewFates(n int) Fates {
-	f := make(Fates, n)
+// newFates starts with n unknown outcomes: an entry that the answer does not mention may have been taken.
+func newFates(n int) fates {
+	f := make(fates, n)
 	for i := range f {
 		f[i] = errNotMentioned
 	}
@@ -242,14 +258,14 @@ func NewFates(n int) Fates {
 }
 
 // Taken notes that the entry was taken.
-func (f Fates) Taken(id *string) { f.put(id, nil) }
+func (f fates) Taken(id *string) { f.put(id, nil) }
 
 // Failed notes why the entry was not taken.
-func (f Fates) Failed(id, code, message *string) {
-	f.put(id, &EntryError{Code: sdk.ToString(code), Message: sdk.ToString(message)})
+func (f fates) Failed(id, code, message *string) {
+	f.put(id, &entryError{Code: sdk.ToString(code), Message: sdk.ToString(message)})
 }
 
-func (f Fates) put(id *string, err error) {
+func (f fates) put(id *string, err error) {
 	if i, wrong := strconv.Atoi(sdk.ToString(id)); wrong == nil && i >= 0 && i < len(f) {
 		f[i] = err
 	}

@@ -1,4 +1,4 @@
-package sqs
+package aws
 
 import (
 	"context"
@@ -11,19 +11,14 @@ import (
 	client "github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
-	"github.com/cdc-relay/cdc-relay/internal/aws"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// DefaultMaxBytes is the most bytes of a message of a queue that is as SQS made them before 2025: 256 KiB. Newer queues
-// take 1 MiB.
-const DefaultMaxBytes = 256 << 10
+// maxQueueName is the most characters of a queue's name.
+const maxQueueName = 80
 
-// maxName is the most characters of a queue's name.
-const maxName = 80
-
-// Config says where the queues are. Region, endpoint and account are empty where AWS's environment and files say it.
-type Config struct {
+// SQSConfig says where the queues are. Region, endpoint and account are empty where AWS's environment and files say it.
+type SQSConfig struct {
 	Region   string
 	Endpoint string // URL instead of the service's own
 	Account  string // number of the account that owns the queues
@@ -37,21 +32,12 @@ type Config struct {
 	Created  func(queue string)
 }
 
-// Driver sends to queues. Make it with New.
-type Driver struct {
-	*aws.Driver
-	queues *queues
-	login  *aws.Login
-}
-
-var _ sink.Driver = (*Driver)(nil)
-
-// New makes a driver, which connects when there is something to send.
-func New(ctx context.Context, c Config) (*Driver, error) {
+// NewSQS makes a driver for queues of Amazon SQS, which connects when there is something to send.
+func NewSQS(ctx context.Context, c SQSConfig) (*Driver, error) {
 	if c.MaxBytes <= 0 {
 		c.MaxBytes = DefaultMaxBytes
 	}
-	login, err := aws.Open(ctx, aws.Account{Region: c.Region, Endpoint: c.Endpoint, Number: c.Account, Section: "sqs",
+	login, err := openLogin(ctx, account{Region: c.Region, Endpoint: c.Endpoint, Number: c.Account, Section: "sqs",
 		Requests: c.Requests})
 	if err != nil {
 		return nil, err
@@ -61,36 +47,36 @@ func New(ctx context.Context, c Config) (*Driver, error) {
 		// A message that is recognized as a duplicate may be answered with the checksum of the first one.
 		o.DisableMessageChecksumValidation = true
 	})}
-	return &Driver{queues: q, login: login, Driver: aws.New(login, q, aws.Config{
+	return newDriver(login, q, options{
 		MaxBytes: c.MaxBytes, Requests: c.Requests, Timeout: c.Timeout, Create: c.Create, Created: c.Created,
 		Advice: q.advice, IDHeader: c.Headers[0],
-	})}, nil
+	}), nil
 }
 
-// queues is SQS, as [aws.Service].
+// queues is SQS, as [service].
 type queues struct {
-	config Config
-	login  *aws.Login
+	config SQSConfig
+	login  *login
 	client *client.Client
 }
 
 func (q *queues) name(topic string) (name string, fifo bool) {
-	return aws.Name(topic, q.config.Standard)
+	return nameOf(topic, q.config.Standard)
 }
 
-// Place implements [aws.Service].
+// Place implements [service].
 func (q *queues) Place(topic string) string {
 	name, _ := q.name(topic)
 	return "SQS queue " + name
 }
 
-// Deduplicates implements [aws.Service].
+// Deduplicates implements [service].
 func (q *queues) Deduplicates(topic string) bool {
 	_, fifo := q.name(topic)
 	return fifo
 }
 
-// Grant implements [aws.Service].
+// Grant implements [service].
 func (q *queues) Grant(topic string) string {
 	name, _ := q.name(topic)
 	actions := `"sqs:GetQueueUrl", "sqs:GetQueueAttributes", "sqs:SendMessage"`
@@ -111,7 +97,7 @@ func (q *queues) advice(topic string) string {
 		"or look at sqs.region and sqs.account: its events wait", name, attributes, q.login.Region())
 }
 
-// Find implements [aws.Service].
+// Find implements [service].
 func (q *queues) Find(ctx context.Context, topic string) (url string, err error) {
 	name, _ := q.name(topic)
 	question := &client.GetQueueUrlInput{QueueName: &name}
@@ -125,7 +111,7 @@ func (q *queues) Find(ctx context.Context, topic string) (url string, err error)
 	return sdk.ToString(answer.QueueUrl), nil
 }
 
-// Create implements [aws.Service]. A FIFO queue is made for high throughput, which is by group.
+// Create implements [service]. A FIFO queue is made for high throughput, which is by group.
 func (q *queues) Create(ctx context.Context, topic string) error {
 	name, fifo := q.name(topic)
 	attributes := map[string]string{}
@@ -138,16 +124,16 @@ func (q *queues) Create(ctx context.Context, topic string) error {
 	return err
 }
 
-// Judge implements [aws.Service].
+// Judge implements [service].
 func (q *queues) Judge(r *sink.Record) *sink.Reason {
 	name, _ := q.name(r.Topic)
-	return aws.TooLong("queue", name, maxName)
+	return tooLong("queue", name, maxQueueName)
 }
 
-// Size implements [aws.Service]: SQS counts body and attributes.
-func (q *queues) Size(r *sink.Record) int { return aws.MessageOf(r, q.config.Headers).Size() }
+// Size implements [service]: SQS counts body and attributes.
+func (q *queues) Size(r *sink.Record) int { return messageOf(r, q.config.Headers).Size() }
 
-// Send implements [aws.Service].
+// Send implements [service].
 func (q *queues) Send(ctx context.Context, url string, records []*sink.Record) (failed []error, err error) {
 	entries := make([]types.SendMessageBatchRequestEntry, len(records))
 	input := &client.SendMessageBatchInput{QueueUrl: &url, Entries: entries}
@@ -158,7 +144,7 @@ func (q *queues) Send(ctx context.Context, url string, records []*sink.Record) (
 	if err != nil {
 		return nil, err
 	}
-	fates := aws.NewFates(len(records))
+	fates := newFates(len(records))
 	for _, taken := range answer.Successful {
 		fates.Taken(taken.Id)
 	}
@@ -170,7 +156,7 @@ func (q *queues) Send(ctx context.Context, url string, records []*sink.Record) (
 
 // entry is the record as an entry of a batch.
 func (q *queues) entry(r *sink.Record, id string) types.SendMessageBatchRequestEntry {
-	m := aws.MessageOf(r, q.config.Headers)
+	m := messageOf(r, q.config.Headers)
 	e := types.SendMessageBatchRequestEntry{Id: &id, MessageBody: &m.Body,
 		MessageAttributes: make(map[string]types.MessageAttributeValue, len(m.Attributes))}
 	for _, a := range m.Attributes {
@@ -181,33 +167,32 @@ func (q *queues) entry(r *sink.Record, id string) types.SendMessageBatchRequestE
 		e.MessageAttributes[a.Name] = value
 	}
 	if _, fifo := q.name(r.Topic); fifo {
-		e.MessageGroupId = sdk.String(aws.Group(r, q.config.Headers[0]))
-		e.MessageDeduplicationId = sdk.String(aws.Deduplication(r, q.config.Headers[0]))
+		e.MessageGroupId = sdk.String(groupOf(r, q.config.Headers[0]))
+		e.MessageDeduplicationId = sdk.String(deduplicationOf(r, q.config.Headers[0]))
 	}
 	return e
 }
 
-// Examine looks for the queue of the topic, the only one that there is, or for credentials alone if it is empty. Risky
-// says that something about the queue is not as it should be.
-func (d *Driver) Examine(ctx context.Context, topic string) (text string, risky bool, err error) {
+// Examine implements [service].
+func (q *queues) Examine(ctx context.Context, d *Driver, topic string) (text string, risky bool, err error) {
 	if topic == "" {
 		caller := ""
-		err := d.Ask(ctx, "", func(ctx context.Context) (err error) {
-			if d.login.Endpoint() == nil {
-				caller, err = d.login.Caller(ctx)
+		err := d.ask(ctx, "", func(ctx context.Context) (err error) {
+			if q.login.Endpoint() == nil {
+				caller, err = q.login.Caller(ctx)
 			}
 			return err
 		})
-		text = caller + " in " + d.login.Region() + "; queues are looked for when events name them"
+		text = caller + " in " + q.login.Region() + "; queues are looked for when events name them"
 		return strings.TrimSpace(text), false, err
 	}
-	url, err := d.Look(ctx, topic)
+	url, err := d.look(ctx, topic)
 	if err != nil {
 		return "", false, err
 	}
 	var found map[string]string
-	err = d.Ask(ctx, topic, func(ctx context.Context) error {
-		answer, err := d.queues.client.GetQueueAttributes(ctx, &client.GetQueueAttributesInput{QueueUrl: &url,
+	err = d.ask(ctx, topic, func(ctx context.Context) error {
+		answer, err := q.client.GetQueueAttributes(ctx, &client.GetQueueAttributesInput{QueueUrl: &url,
 			AttributeNames: []types.QueueAttributeName{types.QueueAttributeNameAll}})
 		if err == nil {
 			found = answer.Attributes
@@ -217,7 +202,7 @@ func (d *Driver) Examine(ctx context.Context, topic string) (text string, risky 
 	if err != nil {
 		return "", false, err
 	}
-	text, risky = d.queues.describe(topic, found)
+	text, risky = q.describe(topic, found)
 	return text, risky, nil
 }
 
@@ -240,5 +225,5 @@ func (q *queues) describe(topic string, found map[string]string) (text string, r
 	return text, risky
 }
 
-// Word returns the broker's word for a topic.
-func (*Driver) Word() string { return "queue" }
+// Word implements [service].
+func (*queues) Word() string { return "queue" }

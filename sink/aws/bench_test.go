@@ -1,4 +1,4 @@
-package sqs_test
+package aws_test
 
 import (
 	"fmt"
@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/sink/sqs"
+	"github.com/cdc-relay/cdc-relay/sink/aws"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // BenchmarkQueue is the engine with the driver before a server in this process that takes everything, after a while.
 //
-//	go test -run '^$' -bench Queue -benchtime 50000x ./sink/sqs
+//	go test -run '^$' -bench Queue -benchtime 50000x ./sink/aws
 func BenchmarkQueue(b *testing.B) {
 	harness.AWSLogin(b)
 	for _, after := range []time.Duration{0, 10 * time.Millisecond, 30 * time.Millisecond} {
@@ -44,7 +44,7 @@ func benchmarkQueue(b *testing.B, after time.Duration) {
 		_, _ = io.WriteString(w, taken[strings.Count(string(body), `"MessageGroupId"`)])
 	}))
 	b.Cleanup(server.Close)
-	f := sinktest.NewFlow(b, newDriver(b, sqs.Config{Endpoint: server.URL,
+	f := sinktest.NewFlow(b, newSQS(b, aws.SQSConfig{Endpoint: server.URL,
 		Headers: [4]string{"id", "event_type", "aggregate_type", "created_at"}}))
 	events := sinktest.Events("order", 0, b.N)
 	for i, r := range events {

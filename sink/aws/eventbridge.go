@@ -1,4 +1,4 @@
-package eventbridge
+package aws
 
 import (
 	"context"
@@ -14,13 +14,9 @@ import (
 	client "github.com/aws/aws-sdk-go-v2/service/eventbridge"
 	"github.com/aws/aws-sdk-go-v2/service/eventbridge/types"
 
-	"github.com/cdc-relay/cdc-relay/internal/aws"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
-
-// DefaultMaxBytes is the most bytes of an event and of a request, as EventBridge counts them, in every region.
-const DefaultMaxBytes = 256 << 10
 
 const (
 	// recheck is how often a bus is looked for again.
@@ -29,7 +25,7 @@ const (
 	// size").
 	timeBytes = 14
 
-	maxName       = 256
+	maxBusName    = 256
 	maxSource     = 256
 	maxDetailType = 128
 
@@ -37,8 +33,9 @@ const (
 	noType = "event"
 )
 
-// Config says where the buses are. Region, endpoint and account are empty where AWS's own environment and files say it.
-type Config struct {
+// EventBridgeConfig says where the buses are. Region, endpoint and account are empty where AWS's environment and files
+// say it.
+type EventBridgeConfig struct {
 	Region   string
 	Endpoint string // URL instead of the service's own
 	Account  string // number of the account that owns the buses
@@ -52,20 +49,12 @@ type Config struct {
 	Created            func(bus string)
 }
 
-// Driver puts events on buses. Make it with New.
-type Driver struct {
-	*aws.Driver
-	buses *buses
-}
-
-var _ sink.Driver = (*Driver)(nil)
-
-// New makes a driver, which connects when there is something to send.
-func New(ctx context.Context, c Config) (*Driver, error) {
+// NewEventBridge makes a driver for buses of Amazon EventBridge, which connects when there is something to send.
+func NewEventBridge(ctx context.Context, c EventBridgeConfig) (*Driver, error) {
 	if c.MaxBytes <= 0 {
 		c.MaxBytes = DefaultMaxBytes
 	}
-	login, err := aws.Open(ctx, aws.Account{Region: c.Region, Endpoint: c.Endpoint, Number: c.Account,
+	login, err := openLogin(ctx, account{Region: c.Region, Endpoint: c.Endpoint, Number: c.Account,
 		Section: "eventbridge", Requests: c.Requests})
 	if err != nil {
 		return nil, err
@@ -73,30 +62,30 @@ func New(ctx context.Context, c Config) (*Driver, error) {
 	b := &buses{config: c, login: login, client: client.NewFromConfig(login.Config(), func(o *client.Options) {
 		o.BaseEndpoint = login.Endpoint()
 	})}
-	return &Driver{buses: b, Driver: aws.New(login, b, aws.Config{
+	return newDriver(login, b, options{
 		MaxBytes: c.MaxBytes, Requests: c.Requests, Timeout: c.Timeout, Create: c.Create, Created: c.Created,
 		Advice: b.advice, IDHeader: c.Headers[0], Recheck: recheck,
-	})}, nil
+	}), nil
 }
 
-// buses is EventBridge, as [aws.Service].
+// buses is EventBridge, as [service].
 type buses struct {
-	config Config
-	login  *aws.Login
+	config EventBridgeConfig
+	login  *login
 	client *client.Client
 }
 
-// Place implements [aws.Service].
+// Place implements [service].
 func (b *buses) Place(topic string) string { return "EventBridge bus " + topic }
 
-// Deduplicates implements [aws.Service].
+// Deduplicates implements [service].
 func (b *buses) Deduplicates(string) bool { return false }
 
 func (b *buses) arn(account, topic string) string {
 	return fmt.Sprintf("arn:%s:events:%s:%s:event-bus/%s", b.login.Partition(), b.login.Region(), account, topic)
 }
 
-// Grant implements [aws.Service].
+// Grant implements [service].
 func (b *buses) Grant(topic string) string {
 	actions := `"events:DescribeEventBus", "events:PutEvents"`
 	if b.config.Create {
@@ -111,7 +100,7 @@ func (b *buses) advice(topic string) string {
 		"and eventbridge.account, or set eventbridge.create_buses.enabled", topic, b.login.Region())
 }
 
-// Find implements [aws.Service]. The address of a bus in another account is its ARN.
+// Find implements [service]. The address of a bus in another account is its ARN.
 func (b *buses) Find(ctx context.Context, topic string) (bus string, err error) {
 	bus = topic
 	if b.config.Account != "" {
@@ -121,22 +110,22 @@ func (b *buses) Find(ctx context.Context, topic string) (bus string, err error) 
 	return bus, err
 }
 
-// Create implements [aws.Service].
+// Create implements [service].
 func (b *buses) Create(ctx context.Context, topic string) error {
 	_, err := b.client.CreateEventBus(ctx, &client.CreateEventBusInput{Name: &topic})
 	return err
 }
 
-// Judge implements [aws.Service].
+// Judge implements [service].
 func (b *buses) Judge(r *sink.Record) *sink.Reason {
-	if reason := aws.TooLong("bus", r.Topic, maxName); reason != nil {
+	if reason := tooLong("bus", r.Topic, maxBusName); reason != nil {
 		return reason
 	}
 	for _, part := range []struct {
 		name, text string
 		most       int
 	}{{"source", b.fill(b.config.Source, r), maxSource}, {"detail-type", b.detailType(r), maxDetailType}} {
-		if len(part.text) > part.most || !aws.IsText([]byte(part.text)) || part.text == "" {
+		if len(part.text) > part.most || !isText([]byte(part.text)) || part.text == "" {
 			return &sink.Reason{Class: outbox.Permanent, Code: "INVALID_EVENT_PATTERN", Text: fmt.Sprintf(
 				"eventbridge.%s makes %.150q (%d bytes) of the event, which EventBridge does not take as its %s: 1 to %d "+
 					"characters of text", strings.ReplaceAll(part.name, "-", "_"), part.text, len(part.text), part.name, part.most)}
@@ -180,16 +169,16 @@ func detail(r *sink.Record) string {
 	case r.Value == nil:
 	case json.Valid(r.Value):
 		data = string(r.Value)
-	case aws.IsText(r.Value):
+	case isText(r.Value):
 		quoted, _ := json.Marshal(string(r.Value)) // of a string
 		data = string(quoted)
 	default:
 		name, data = "data_base64", `"`+base64.StdEncoding.EncodeToString(r.Value)+`"`
 	}
-	return `{"metadata":` + aws.Headers(r) + `,"` + name + `":` + data + `}`
+	return `{"metadata":` + headersOf(r) + `,"` + name + `":` + data + `}`
 }
 
-// Size implements [aws.Service].
+// Size implements [service].
 func (b *buses) Size(r *sink.Record) int {
 	return timeBytes + len(b.fill(b.config.Source, r)) + len(b.detailType(r)) + len(detail(r))
 }
@@ -210,7 +199,7 @@ func trace(r *sink.Record) *string {
 	return sdk.String(fmt.Sprintf("Root=1-%s-%s;Parent=%s;Sampled=%s", parts[1], parts[2], parts[3], sampled))
 }
 
-// Send implements [aws.Service]. The answer has an entry for each of the request, in its order.
+// Send implements [service]. The answer has an entry for each of the request, in its order.
 func (b *buses) Send(ctx context.Context, bus string, records []*sink.Record) (failed []error, err error) {
 	input := &client.PutEventsInput{Entries: make([]types.PutEventsRequestEntry, len(records))}
 	for i, r := range records {
@@ -228,7 +217,7 @@ func (b *buses) Send(ctx context.Context, bus string, records []*sink.Record) (f
 	failed = make([]error, len(records))
 	for i, e := range answer.Entries {
 		if e.ErrorCode != nil {
-			failed[i] = &aws.EntryError{Code: *e.ErrorCode, Message: sdk.ToString(e.ErrorMessage)}
+			failed[i] = &entryError{Code: *e.ErrorCode, Message: sdk.ToString(e.ErrorMessage)}
 		}
 	}
 	return failed, nil
@@ -236,19 +225,18 @@ func (b *buses) Send(ctx context.Context, bus string, records []*sink.Record) (f
 
 var errCount = errors.New("what became of the events is not known")
 
-// Examine looks for the bus of the topic, the only one that there is, or for credentials alone if it is empty. Nothing
-// that could be risky is asked for: rules need a right of their own.
-func (d *Driver) Examine(ctx context.Context, topic string) (text string, risky bool, err error) {
-	region := d.buses.login.Region()
+// Examine implements [service]. Nothing that could be risky is asked for: rules need a right of their own.
+func (b *buses) Examine(ctx context.Context, d *Driver, topic string) (text string, risky bool, err error) {
+	region := b.login.Region()
 	if topic == "" {
-		err := d.Ask(ctx, "", func(context.Context) error { return nil })
+		err := d.ask(ctx, "", func(context.Context) error { return nil })
 		return "there are credentials for " + region + "; buses are looked for when events name them", false, err
 	}
-	if _, err := d.Look(ctx, topic); err != nil {
+	if _, err := d.look(ctx, topic); err != nil {
 		return "", false, err
 	}
-	return d.buses.Place(topic) + " in " + region + " is there; what no rule of it matches is lost", false, nil
+	return b.Place(topic) + " in " + region + " is there; what no rule of it matches is lost", false, nil
 }
 
-// Word returns the broker's word for a topic.
-func (*Driver) Word() string { return "event bus" }
+// Word implements [service].
+func (*buses) Word() string { return "event bus" }

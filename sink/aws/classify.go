@@ -13,20 +13,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// EntryError is a service's reason for not taking an entry.
-type EntryError struct{ Code, Message string }
+// entryError is a service's reason for not taking an entry.
+type entryError struct{ Code, Message string }
 
 // Error implements error.
-func (e *EntryError) Error() string { return e.Code + ": " + e.Message }
+func (e *entryError) Error() string { return e.Code + ": " + e.Message }
 
 // ErrorCode implements [smithy.APIError].
-func (e *EntryError) ErrorCode() string { return e.Code }
+func (e *entryError) ErrorCode() string { return e.Code }
 
 // ErrorMessage implements [smithy.APIError].
-func (e *EntryError) ErrorMessage() string { return e.Message }
+func (e *entryError) ErrorMessage() string { return e.Message }
 
 // ErrorFault implements [smithy.APIError].
-func (e *EntryError) ErrorFault() smithy.ErrorFault { return smithy.FaultUnknown }
+func (e *entryError) ErrorFault() smithy.ErrorFault { return smithy.FaultUnknown }
 
 // trouble is why entries were not taken.
 type trouble struct {
@@ -180,7 +180,7 @@ func short(err error, code string) error {
 	if code == "" || !errors.As(err, &api) {
 		return err
 	}
-	if _, entry := api.(*EntryError); entry {
+	if _, entry := api.(*entryError); entry {
 		return err
 	}
 	if text := api.ErrorMessage(); text != "" {
