@@ -104,12 +104,7 @@ var house = map[string]room{
 		own: []string{"internal/access/certs", "internal/access/secret", "internal/plain", "sink",
 			"internal/conditional", "internal/tap"}, external: []string{"github.com/redis/go-redis/v9"},
 	},
-	"sink/bullmq": {
-		own:      []string{"internal/access/certs", "sink", "internal/conditional", "internal/redisconn"},
-		external: []string{"github.com/redis/go-redis/v9"},
-		tests:    []string{"internal/outbox", "test/sinktest"},
-	},
-	"sink/redisstream": {
+	"sink/redis": {
 		own: []string{"internal/access/certs", "internal/outbox", "sink", "internal/conditional",
 			"internal/redisconn"},
 		external: []string{"github.com/redis/go-redis/v9"},
@@ -237,8 +232,8 @@ var house = map[string]room{
 
 	"internal/brokers": {
 		own: []string{"internal/access/certs", "config", "relay/registry", "relay", "internal/access/secret",
-			"sink", "sink/aws", "sink/bullmq", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream",
-			"internal/redisconn", "sink/redisstream", "sink/stdout", "sink/webhook"},
+			"sink", "sink/aws", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream",
+			"internal/redisconn", "sink/redis", "sink/stdout", "sink/webhook"},
 		external: []string{
 			"github.com/aws/aws-msk-iam-sasl-signer-go", "github.com/rs/zerolog", "github.com/segmentio/kafka-go",
 		},

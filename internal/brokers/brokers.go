@@ -15,11 +15,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/access/certs"
 	"github.com/cdc-relay/cdc-relay/internal/redisconn"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/bullmq"
 	"github.com/cdc-relay/cdc-relay/sink/nats"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmq"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream"
-	"github.com/cdc-relay/cdc-relay/sink/redisstream"
+	"github.com/cdc-relay/cdc-relay/sink/redis"
 	"github.com/cdc-relay/cdc-relay/sink/webhook"
 )
 
@@ -46,12 +45,12 @@ func NATS(cfg config.Config, log zerolog.Logger) (*nats.Driver, error) {
 }
 
 // RedisStream makes the driver for Redis Streams.
-func RedisStream(cfg config.Config, log zerolog.Logger) (*redisstream.Driver, error) {
+func RedisStream(cfg config.Config, log zerolog.Logger) (*redis.Streams, error) {
 	r := cfg.Redis
-	return redisstream.New(redisstream.Config{
+	return redis.NewStreams(redis.StreamsConfig{
 		URL: r.URL, PasswordFile: r.PasswordFile, Sentinel: sentinel(cfg), Cluster: r.Cluster.Enabled, TLS: redisFiles(cfg),
 		MaxLength: int64(r.MaxLength), MinReplicas: r.MinReplicas,
-		Hooks: redisstream.Hooks{Alarm: alarm(log)},
+		Hooks: redis.Hooks{Alarm: alarm(log)},
 	})
 }
 
@@ -71,29 +70,29 @@ func files(c config.CertFiles, server, section, url string) certs.Files {
 }
 
 // BullMQ makes the driver for queues of BullMQ or Bull.
-func BullMQ(cfg config.Config, log zerolog.Logger) (*bullmq.Driver, error) {
+func BullMQ(cfg config.Config, log zerolog.Logger) (*redis.BullMQ, error) {
 	b := cfg.BullMQ
 	options, err := jobOptions(b)
 	if err != nil {
 		return nil, err
 	}
 	named := headersFor(cfg)
-	return bullmq.New(bullmq.Config{
+	return redis.NewBullMQ(redis.BullMQConfig{
 		URL: cfg.Redis.URL, PasswordFile: cfg.Redis.PasswordFile, Sentinel: sentinel(cfg),
 		Cluster: cfg.Redis.Cluster.Enabled, TLS: redisFiles(cfg), Library: libraryOf(b), Prefix: b.Prefix,
 		JobName: named.Replace(b.JobName), JobID: named.Replace(b.JobID), Event: jobEvent(cfg),
 		Options:  options,
 		IDHeader: cfg.Message.HeaderNames()[0], Unrecorded: cfg.Limits.MaxUnrecorded, MinReplicas: cfg.Redis.MinReplicas,
-		Hooks: bullmq.Hooks{Alarm: alarm(log)},
+		Hooks: redis.Hooks{Alarm: alarm(log)},
 	})
 }
 
 // jobOptions returns the options of each job.
-func jobOptions(b config.BullMQ) (bullmq.Options, error) {
-	keep := func(r config.Remove) bullmq.Keep {
-		return bullmq.Keep{Remove: r.Enabled, Count: r.Count, Age: r.Age.Std()}
+func jobOptions(b config.BullMQ) (redis.JobOptions, error) {
+	keep := func(r config.Remove) redis.JobKeep {
+		return redis.JobKeep{Remove: r.Enabled, Count: r.Count, Age: r.Age.Std()}
 	}
-	o := bullmq.Options{
+	o := redis.JobOptions{
 		Attempts: b.Attempts, RemoveOnComplete: keep(b.RemoveOnComplete), RemoveOnFail: keep(b.RemoveOnFail),
 	}
 	if b.Backoff == "" {

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/sink/bullmq"
+	"github.com/cdc-relay/cdc-relay/sink/redis"
 )
 
 // Breaks it catches: a message key of one's own that workers take for the aggregate's id; the data of a job that wraps
@@ -16,15 +16,15 @@ func TestDataOfJobsNamesWhatTheMessageHas(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		set  func(*config.Config)
-		want *bullmq.Event
+		want *redis.JobEvent
 	}{
 		{"by default", func(*config.Config) {},
-			&bullmq.Event{ID: "id", EventType: "event_type", AggregateType: "aggregate_type", CreatedAt: "created_at",
+			&redis.JobEvent{ID: "id", EventType: "event_type", AggregateType: "aggregate_type", CreatedAt: "created_at",
 				Key: "aggregate_id"}},
 		{"key and headers of one's own", func(c *config.Config) {
 			c.Message.Key = "{customer}"
 			c.Message.Headers = map[string]string{"id": "x-event-id"}
-		}, &bullmq.Event{ID: "x-event-id", EventType: "event_type", AggregateType: "aggregate_type",
+		}, &redis.JobEvent{ID: "x-event-id", EventType: "event_type", AggregateType: "aggregate_type",
 			CreatedAt: "created_at", Key: "key"}},
 		{"another format", func(c *config.Config) { c.Message.Format = config.FormatEnvelope }, nil},
 		{"the payload", func(c *config.Config) { c.BullMQ.Data = config.BullMQPayload }, nil},
@@ -41,8 +41,8 @@ func TestDataOfJobsNamesWhatTheMessageHas(t *testing.T) {
 func TestJobsHaveTheOptionsThatAreConfigured(t *testing.T) {
 	b := config.Default().BullMQ
 	b.Attempts, b.Backoff, b.RemoveOnFail.Count = 3, "exponential 1500ms", 7
-	want := bullmq.Options{
-		Attempts: 3, BackoffType: "exponential", BackoffDelay: 1500 * time.Millisecond, RemoveOnFail: bullmq.Keep{Count: 7},
+	want := redis.JobOptions{
+		Attempts: 3, BackoffType: "exponential", BackoffDelay: 1500 * time.Millisecond, RemoveOnFail: redis.JobKeep{Count: 7},
 	}
 	if got, err := jobOptions(b); err != nil || got != want {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)

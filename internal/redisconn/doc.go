@@ -2,5 +2,5 @@
 // master that Sentinels name, or of a cluster, whose redirections it follows; whose trouble an answer is, whether the
 // server answers at all, and how durable it is.
 //
-// Tested by the drivers on it, sink/redisstream and sink/bullmq, on real servers behind proxies that cut.
+// Tested by the drivers on it, in sink/redis, on real servers behind proxies that cut.
 package redisconn

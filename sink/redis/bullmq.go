@@ -1,4 +1,4 @@
-package bullmq
+package redis
 
 import (
 	"context"
@@ -8,15 +8,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-const (
-	batchLimit  = 1 << 20  // bytes, so that an answer does not take long
-	recordLimit = 16 << 20 // Redis takes 512 MB (proto-max-bulk-len), which holds up everybody else
-)
-
-// Driver adds to queues. Make it with New.
-type Driver struct {
+// BullMQ adds to queues. Make it with NewBullMQ.
+type BullMQ struct {
 	*redisconn.Server
-	config  Config
+	config  BullMQConfig
 	opening []byte        // of each job's options
 	changed chan struct{} // never closed: queues exist as soon as something is added
 	alarms  sink.AlarmBook
@@ -24,16 +19,16 @@ type Driver struct {
 }
 
 var (
-	_ sink.Driver   = (*Driver)(nil)
-	_ sink.Deferrer = (*Driver)(nil)
-	_ sink.Witness  = (*Driver)(nil)
-	_ sink.Leaver   = (*Driver)(nil)
+	_ sink.Driver   = (*BullMQ)(nil)
+	_ sink.Deferrer = (*BullMQ)(nil)
+	_ sink.Witness  = (*BullMQ)(nil)
+	_ sink.Leaver   = (*BullMQ)(nil)
 )
 
-// New makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.
-func New(c Config) (*Driver, error) {
+// NewBullMQ makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.
+func NewBullMQ(c BullMQConfig) (*BullMQ, error) {
 	if c.Library == "" {
-		c.Library = BullMQ
+		c.Library = LibraryBullMQ
 	}
 	if c.Prefix == "" {
 		c.Prefix = "bull" // of both libraries
@@ -42,7 +37,7 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	needs := rights(c.Library)
+	needs := jobRights(c.Library)
 	if c.MinReplicas > 0 {
 		needs += " +wait"
 	}
@@ -54,45 +49,45 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{Server: server, config: c, opening: opening, changed: make(chan struct{})}, nil
+	return &BullMQ{Server: server, config: c, opening: opening, changed: make(chan struct{})}, nil
 }
 
 // Partitions implements [sink.Driver].
-func (d *Driver) Partitions(string) (int, error) { return 1, nil }
+func (d *BullMQ) Partitions(string) (int, error) { return 1, nil }
 
 // Partition implements [sink.Driver].
-func (d *Driver) Partition(*sink.Record, int) int32 { return 0 }
+func (d *BullMQ) Partition(*sink.Record, int) int32 { return 0 }
 
 // Node implements [sink.Driver]: each queue is asked by itself.
-func (d *Driver) Node(topic string, _ int32) int32 {
+func (d *BullMQ) Node(topic string, _ int32) int32 {
 	_, node := d.queueOf(topic)
 	return node
 }
 
 // Changed implements [sink.Driver].
-func (d *Driver) Changed() <-chan struct{} { return d.changed }
+func (d *BullMQ) Changed() <-chan struct{} { return d.changed }
 
 // Limits implements [sink.Driver].
-func (d *Driver) Limits(string) (batch, record int) { return batchLimit, recordLimit }
+func (d *BullMQ) Limits(string) (batch, record int) { return batchLimit, recordLimit }
 
 // Size implements [sink.Driver].
-func (d *Driver) Size(r *sink.Record) int { return sizeOf(r) }
+func (d *BullMQ) Size(r *sink.Record) int { return sizeOfJob(r) }
 
 // Produce implements [sink.Driver].
-func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
+func (d *BullMQ) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
 	q := d.queues.At(node)
 	q.log.Produce(ctx, q, batches)
 }
 
 // Left implements [sink.Leaver].
-func (d *Driver) Left() {
+func (d *BullMQ) Left() {
 	for _, q := range d.queues.All() {
 		q.log.Forget()
 	}
 }
 
 // Examine is [redisconn.Server.Examine], which also reads the end of the queue, "" for none: a user may lack its keys.
-func (d *Driver) Examine(ctx context.Context, queue string) (text string, risky bool, err error) {
+func (d *BullMQ) Examine(ctx context.Context, queue string) (text string, risky bool, err error) {
 	if text, risky, err = d.Server.Examine(ctx); err == nil && queue != "" {
 		q, _ := d.queueOf(queue)
 		_, err = q.End(ctx)
@@ -100,7 +95,7 @@ func (d *Driver) Examine(ctx context.Context, queue string) (text string, risky 
 	return text, risky, err
 }
 
-func (d *Driver) queueOf(topic string) (q *queue, node int32) {
+func (d *BullMQ) queueOf(topic string) (q *queue, node int32) {
 	return d.queues.Of(topic, func() *queue {
 		q := newQueue(d, topic)
 		q.log.WentBack = func(was, is int64) { d.wentBack(topic, was, is) }
@@ -109,12 +104,12 @@ func (d *Driver) queueOf(topic string) (q *queue, node int32) {
 }
 
 // PossibleDuplicates implements [sink.Witness]: there are none.
-func (d *Driver) PossibleDuplicates() uint64 { return 0 }
+func (d *BullMQ) PossibleDuplicates() uint64 { return 0 }
 
 // Alarms implements [sink.Witness].
-func (d *Driver) Alarms() []sink.Alarm { return d.alarms.Alarms() }
+func (d *BullMQ) Alarms() []sink.Alarm { return d.alarms.Alarms() }
 
-func (d *Driver) wentBack(topic string, was, is int64) {
+func (d *BullMQ) wentBack(topic string, was, is int64) {
 	d.alarms.Raise(sink.Alarm{
 		Kind: sink.AlarmOffsetsWentBack, Topic: topic, Partition: sink.WholeTopic,
 		Text: fmt.Sprintf("queue %s had taken %d jobs and counts %d now: its counter was deleted, or Redis lost what it "+
@@ -124,4 +119,4 @@ func (d *Driver) wentBack(topic string, was, is int64) {
 }
 
 // Word returns the broker's word for a topic.
-func (*Driver) Word() string { return "queue" }
+func (*BullMQ) Word() string { return "queue" }

@@ -1,4 +1,4 @@
-package redisstream_test
+package redis_test
 
 import (
 	"context"
@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/redisstream"
+	"github.com/cdc-relay/cdc-relay/sink/redis"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
@@ -19,31 +19,31 @@ import (
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// bed is a server with a proxy before it.
-type bed struct {
+// streamBed is a server with a proxy before it.
+type streamBed struct {
 	server *harness.RedisServer
 	proxy  *cutproxy.Plain
-	client redis.UniversalClient // past the proxy
+	client goredis.UniversalClient // past the proxy
 	count  int
 }
 
-func newBed(t *testing.T, settings ...string) *bed {
+func newStreamBed(t *testing.T, settings ...string) *streamBed {
 	t.Helper()
-	b := &bed{server: harness.Redis(t, settings...)}
+	b := &streamBed{server: harness.Redis(t, settings...)}
 	b.proxy = cutproxy.StartPlain(t, b.server.Addr)
-	b.client = redis.NewClient(&redis.Options{Addr: b.server.Addr, Protocol: 2})
+	b.client = goredis.NewClient(&goredis.Options{Addr: b.server.Addr, Protocol: 2})
 	t.Cleanup(func() { _ = b.client.Close() })
 	return b
 }
 
-func (b *bed) topic(*testing.T) string {
+func (b *streamBed) topic(*testing.T) string {
 	b.count++
 	return fmt.Sprintf("events:topic-%d", b.count)
 }
 
-func (b *bed) driver(t *testing.T) *redisstream.Driver {
+func (b *streamBed) driver(t *testing.T) *redis.Streams {
 	t.Helper()
-	d, err := redisstream.New(redisstream.Config{URL: "redis://" + b.proxy.Addr, RequestTimeout: 2 * time.Second})
+	d, err := redis.NewStreams(redis.StreamsConfig{URL: "redis://" + b.proxy.Addr, RequestTimeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func (b *bed) driver(t *testing.T) *redisstream.Driver {
 }
 
 // read returns the stream's entries, by the rules of the package's documentation.
-func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
+func (b *streamBed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	t.Helper()
 	answer, err := b.client.Do(t.Context(), "XRANGE", topic, "-", "+").Slice()
 	if err != nil {
@@ -85,7 +85,7 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 }
 
 // spoil puts a value of another type in the stream's place, and the stream back.
-func (b *bed) spoil(t *testing.T, topic string) func() {
+func (b *streamBed) spoil(t *testing.T, topic string) func() {
 	must := func(arguments ...any) {
 		if err := b.client.Do(t.Context(), arguments...).Err(); err != nil {
 			t.Fatal(err)
@@ -99,7 +99,7 @@ func (b *bed) spoil(t *testing.T, topic string) func() {
 // TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see
 // there. Seen to fail with the key's field left out, and without reading back.
 func TestConformance(t *testing.T) {
-	b := newBed(t)
+	b := newStreamBed(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 		return sinktest.Fixture{
 			Driver:       b.driver(t),
@@ -118,7 +118,7 @@ func TestConformance(t *testing.T) {
 // it catches: an event lost, doubled or out of order by an unknown outcome. Seen to fail without reading back.
 func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	harness.Full(t)
-	b := newBed(t, "--appendfsync", "always")
+	b := newStreamBed(t, "--appendfsync", "always")
 	topic := b.topic(t)
 	f := sinktest.NewFlow(t, b.driver(t))
 	const n = 40_000
@@ -133,7 +133,7 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 			b.server.Kill9()
 			b.server.Start(t)
 		}
-		add := redis.XAddArgs{Stream: topic, Values: []string{"payload", "foreign"}}
+		add := goredis.XAddArgs{Stream: topic, Values: []string{"payload", "foreign"}}
 		if err := b.client.XAdd(t.Context(), &add).Err(); err != nil {
 			t.Errorf("add as another writer: %v", err)
 		}
@@ -151,7 +151,7 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 // start the log.
 func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 	harness.Full(t)
-	b := newBed(t)
+	b := newStreamBed(t)
 	topic := b.topic(t)
 	frozen := sinktest.NewFlow(t, b.driver(t))
 	first := sinktest.Events(topic, 0, 2500)
@@ -182,7 +182,7 @@ func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 // Breaks it catches: a stream that was emptied and filled again taken for one that never had an end; entries that go on
 // with a time that was. Seen to fail with the end taken from the last entry.
 func TestTrimmedStreamKeepsItsEnd(t *testing.T) {
-	b := newBed(t)
+	b := newStreamBed(t)
 	topic := b.topic(t)
 	f := sinktest.NewFlow(t, b.driver(t))
 	before := sinktest.Events(topic, 0, 10)
@@ -202,7 +202,7 @@ func TestTrimmedStreamKeepsItsEnd(t *testing.T) {
 
 // Breaks it catches: a lost stream that no one is told of. Seen to fail with the alarm not kept.
 func TestLostStreamRaisesAnAlarm(t *testing.T) {
-	b := newBed(t)
+	b := newStreamBed(t)
 	topic := b.topic(t)
 	d := b.driver(t)
 	f := sinktest.NewFlow(t, d)
@@ -219,7 +219,7 @@ func TestLostStreamRaisesAnAlarm(t *testing.T) {
 
 // Breaks it catches: an error of the wrong kind. Seen to fail with every error the cluster's.
 func TestTroubleIsBlamedOnWhoeverHasIt(t *testing.T) {
-	b := newBed(t)
+	b := newStreamBed(t)
 	if err := b.client.Set(t.Context(), "no-stream", "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestTroubleIsBlamedOnWhoeverHasIt(t *testing.T) {
 		return fmt.Sprintf("%+v", f.Troubles())
 	})
 	locked := harness.Redis(t, "--requirepass", "right")
-	d, err := redisstream.New(redisstream.Config{URL: "redis://:wrong@" + locked.Addr})
+	d, err := redis.NewStreams(redis.StreamsConfig{URL: "redis://:wrong@" + locked.Addr})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +255,7 @@ func TestTroubleIsBlamedOnWhoeverHasIt(t *testing.T) {
 // Break it catches: an event with more headers than a script can append, which stops its stream as if Redis were away.
 // Seen to fail without a look at their number.
 func TestAnEventWithTooManyHeadersIsRefusedAlone(t *testing.T) {
-	b := newBed(t)
+	b := newStreamBed(t)
 	topic := b.topic(t)
 	f := sinktest.NewFlow(t, b.driver(t))
 	records := sinktest.Events(topic, 0, 30)
@@ -294,7 +294,7 @@ func TestAnEventWithTooManyHeadersIsRefusedAlone(t *testing.T) {
 // a server that is away, for which the start waits without an end; losses that no one is told of. Written, but not run,
 // to fail with every error that names the key taken for no answer, and with nothing told of deleted entries.
 func TestTailOfAKeyThatIsNoStreamIsAnAnswer(t *testing.T) {
-	b := newBed(t)
+	b := newStreamBed(t)
 	topic := b.topic(t)
 	d := b.driver(t)
 	events := sinktest.Events(topic, 0, 10)

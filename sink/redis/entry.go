@@ -1,4 +1,4 @@
-package redisstream
+package redis
 
 import (
 	"fmt"
@@ -43,8 +43,8 @@ func fieldName(header string) string {
 	return header
 }
 
-// sizeOf bounds the record's size in a request.
-func sizeOf(r *sink.Record) int {
+// sizeOfEntry bounds the record's size in a request.
+func sizeOfEntry(r *sink.Record) int {
 	size := len(r.Key) + len(r.Value) + len(keyField) + len(tombstoneField) + 3*fieldSize
 	for name, value := range r.Headers.All() {
 		size += len(renamed) + len(name) + len(value) + fieldSize
@@ -52,8 +52,8 @@ func sizeOf(r *sink.Record) int {
 	return size
 }
 
-// markOf identifies an entry by what does not differ between two relays that send the same event.
-func markOf(fields []any) conditional.Mark {
+// markOfEntry identifies an entry by what does not differ between two relays that send the same event.
+func markOfEntry(fields []any) conditional.Mark {
 	digest := conditional.NewDigest()
 	for i := 0; i+1 < len(fields); i += 2 {
 		digest.AddHeader(text(fields[i]), []byte(text(fields[i+1])))

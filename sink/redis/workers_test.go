@@ -1,4 +1,4 @@
-package bullmq_test
+package redis_test
 
 import (
 	"context"
@@ -10,14 +10,14 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/bullmq"
+	"github.com/cdc-relay/cdc-relay/sink/redis"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
 // libraries are the packages of test/node and what they are to the driver.
 var libraries = []struct{ module, library string }{
-	{"bullmq", bullmq.BullMQ}, {"bullmq5", bullmq.BullMQ}, {"bull", bullmq.Bull},
+	{"bullmq", redis.LibraryBullMQ}, {"bullmq5", redis.LibraryBullMQ}, {"bull", redis.LibraryBull},
 }
 
 // worked is a worker's report on a job.
@@ -35,7 +35,7 @@ type worked struct {
 	}
 }
 
-func (b *bed) port(t *testing.T) string {
+func (b *queueBed) port(t *testing.T) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(b.server.Addr)
 	if err != nil {
@@ -45,7 +45,7 @@ func (b *bed) port(t *testing.T) string {
 }
 
 // worker starts a worker, which is ready.
-func (b *bed) worker(t *testing.T, module, topic string, environ ...string) (jobs func() []worked) {
+func (b *queueBed) worker(t *testing.T, module, topic string, environ ...string) (jobs func() []worked) {
 	t.Helper()
 	n := harness.NewScript(t, "test/node/worker.js", environ, module, b.port(t), topic)
 	n.Start()
@@ -71,7 +71,7 @@ func (b *bed) worker(t *testing.T, module, topic string, environ ...string) (job
 }
 
 // does has a library do something with the queue.
-func (b *bed) does(t *testing.T, module, topic, what string, more ...string) {
+func (b *queueBed) does(t *testing.T, module, topic, what string, more ...string) {
 	t.Helper()
 	n := harness.NewScript(t, "test/node/queue.js", nil, append([]string{module, b.port(t), topic, what}, more...)...)
 	n.Start()
@@ -121,10 +121,10 @@ func TestRealWorkersTakeEachJobOnceInOrder(t *testing.T) {
 	const n = 1000
 	for _, c := range libraries {
 		t.Run(c.module, func(t *testing.T) {
-			b := newBed(t)
+			b := newQueueBed(t)
 			b.config.Library = c.library
-			b.config.Options = bullmq.Options{Attempts: 3, BackoffType: "exponential", BackoffDelay: time.Second,
-				RemoveOnComplete: bullmq.Keep{Remove: true}}
+			b.config.Options = redis.JobOptions{Attempts: 3, BackoffType: "exponential", BackoffDelay: time.Second,
+				RemoveOnComplete: redis.JobKeep{Remove: true}}
 			topic := b.topic(t)
 			jobs := b.worker(t, c.module, topic)
 			f := sinktest.NewFlow(t, b.driver(t))
@@ -152,9 +152,9 @@ func TestFailedJobsAreTriedAgainByTheWorkers(t *testing.T) {
 	const n = 50
 	for _, c := range libraries {
 		t.Run(c.module, func(t *testing.T) {
-			b := newBed(t)
+			b := newQueueBed(t)
 			b.config.Library = c.library
-			b.config.Options = bullmq.Options{Attempts: 2, BackoffType: "fixed", BackoffDelay: 20 * time.Millisecond}
+			b.config.Options = redis.JobOptions{Attempts: 2, BackoffType: "fixed", BackoffDelay: 20 * time.Millisecond}
 			topic := b.topic(t)
 			jobs := b.worker(t, c.module, topic, "FAIL_FIRST=1")
 			sinktest.NewFlow(t, b.driver(t)).Send(numbered(topic, 0, n))
@@ -177,7 +177,7 @@ func TestFailedJobsAreTriedAgainByTheWorkers(t *testing.T) {
 func TestPausedQueueKeepsItsJobs(t *testing.T) {
 	for _, c := range libraries {
 		t.Run(c.module, func(t *testing.T) {
-			b := newBed(t)
+			b := newQueueBed(t)
 			b.config.Library = c.library
 			topic := b.topic(t)
 			f := sinktest.NewFlow(t, b.driver(t))
@@ -200,7 +200,7 @@ func TestPausedQueueKeepsItsJobs(t *testing.T) {
 func TestCleaningLeavesTheCounter(t *testing.T) {
 	for _, module := range []string{"bullmq", "bullmq5"} {
 		t.Run(module, func(t *testing.T) {
-			b := newBed(t)
+			b := newQueueBed(t)
 			topic := b.topic(t)
 			d := b.driver(t)
 			f := sinktest.NewFlow(t, d)
@@ -220,7 +220,7 @@ func TestCleaningLeavesTheCounter(t *testing.T) {
 func TestJobsOfOthersStay(t *testing.T) {
 	for _, c := range libraries {
 		t.Run(c.module, func(t *testing.T) {
-			b := newBed(t)
+			b := newQueueBed(t)
 			b.config.Library = c.library
 			topic := b.topic(t)
 			b.does(t, c.module, topic, "add", "id-5")

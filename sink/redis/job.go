@@ -1,4 +1,4 @@
-package bullmq
+package redis
 
 import (
 	"encoding/base64"
@@ -20,8 +20,8 @@ const (
 // jobSize is the approximate size of a job in a request, without the record's bytes.
 const jobSize = 512
 
-// sizeOf estimates the record's size in a request: characters that JSON must escape take more.
-func sizeOf(r *sink.Record) int {
+// sizeOfJob estimates the record's size in a request: characters that JSON must escape take more.
+func sizeOfJob(r *sink.Record) int {
 	return len(r.Key) + len(r.Value) + len(r.Headers.Block()) + jobSize
 }
 
@@ -49,8 +49,8 @@ var escapeID = strings.NewReplacer("%", "%25", ":", "%3A")
 // idBefore comes before ids that the libraries, or the queue's own keys, have a meaning for.
 const idBefore = "id-"
 
-// idOf is the job's id for the event's, different for each. One that is empty is that of the position.
-func idOf(event string, position int64) string {
+// jobID is the job's id for the event's, different for each. One that is empty is that of the position.
+func jobID(event string, position int64) string {
 	switch {
 	case event == "":
 		return "position-" + strconv.FormatInt(position, 10)
@@ -62,7 +62,7 @@ func idOf(event string, position int64) string {
 }
 
 // job is the data of the record's job, and its options with the id.
-func (c *Config) job(opening []byte, id string, r *sink.Record) (data, options []byte) {
+func (c *BullMQConfig) job(opening []byte, id string, r *sink.Record) (data, options []byte) {
 	text, encoding := payload(r.Value)
 	if c.Event != nil {
 		options = append(append(options, opening...), `"jobId":`...)
@@ -87,7 +87,7 @@ func payload(value []byte) (text []byte, encoding string) {
 }
 
 // append appends the object: the parts of the event, its payload, and what other headers the record has.
-func (e *Event) append(b, payload []byte, encoding string, r *sink.Record) []byte {
+func (e *JobEvent) append(b, payload []byte, encoding string, r *sink.Record) []byte {
 	parts := [...]struct{ name, header string }{
 		{"id", e.ID}, {"event_type", e.EventType}, {"aggregate_type", e.AggregateType}, {"created_at", e.CreatedAt},
 	}
@@ -174,8 +174,8 @@ type note struct {
 	ErrorClass []byte
 }
 
-func (c *Config) note(r *sink.Record) []byte {
-	mark := markOf(r)
+func (c *BullMQConfig) note(r *sink.Record) []byte {
+	mark := markOfJob(r)
 	n := note{Mark: mark[:]}
 	n.ID, _ = r.Headers.Get(c.IDHeader)
 	n.Source, _ = r.Headers.Get(sourceHeader)
@@ -184,8 +184,8 @@ func (c *Config) note(r *sink.Record) []byte {
 	return text
 }
 
-// markOf identifies a record by what does not differ between two relays that send the same event.
-func markOf(r *sink.Record) conditional.Mark {
+// markOfJob identifies a record by what does not differ between two relays that send the same event.
+func markOfJob(r *sink.Record) conditional.Mark {
 	digest := conditional.NewDigest()
 	digest.Add(r.Key)
 	digest.Add(r.Value)

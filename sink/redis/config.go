@@ -1,4 +1,4 @@
-package redisstream
+package redis
 
 import (
 	"time"
@@ -8,8 +8,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Config says where the server is. Files are read again at each connect.
-type Config struct {
+// StreamsConfig says where the server is. Files are read again at each connect.
+type StreamsConfig struct {
 	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels, or nodes of a cluster, with commas
 	PasswordFile string
 	Sentinel     redisconn.Sentinel
@@ -23,8 +23,8 @@ type Config struct {
 	Hooks          Hooks
 }
 
-// rights are the ACL rules that the user needs on the streams, for check too.
-const rights = "+ping +evalsha +eval +type +time '+xinfo|stream' +xadd +xtrim +xrange"
+// streamRights are the ACL rules that the user needs on the streams, for check too.
+const streamRights = "+ping +evalsha +eval +type +time '+xinfo|stream' +xadd +xtrim +xrange"
 
 // rightsToKeep are the additional rules for MinReplicas.
 const rightsToKeep = " +wait +xsetid"

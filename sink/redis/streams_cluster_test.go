@@ -1,4 +1,4 @@
-package redisstream_test
+package redis_test
 
 import (
 	"context"
@@ -12,26 +12,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/redisstream"
+	"github.com/cdc-relay/cdc-relay/sink/redis"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
-// clusterBed is a cluster with a proxy before each of its masters, which have no replicas.
-type clusterBed struct {
-	bed
+// streamCluster is a cluster with a proxy before each of its masters, which have no replicas.
+type streamCluster struct {
+	streamBed
 	cluster *harness.RedisCluster
 	proxies []*cutproxy.Plain
 }
 
-func newClusterBed(t *testing.T) *clusterBed {
+func newStreamCluster(t *testing.T) *streamCluster {
 	t.Helper()
-	c := &clusterBed{cluster: harness.NewRedisCluster(t, 0)}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.cluster.Addrs(), Protocol: 2})
+	c := &streamCluster{cluster: harness.NewRedisCluster(t, 0)}
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: c.cluster.Addrs(), Protocol: 2})
 	t.Cleanup(func() { _ = client.Close() })
 	c.client = client
 	var addrs []string
@@ -44,9 +44,9 @@ func newClusterBed(t *testing.T) *clusterBed {
 }
 
 // driver knows one node, and learns of the others by it.
-func (c *clusterBed) driver(t *testing.T) *redisstream.Driver {
+func (c *streamCluster) driver(t *testing.T) *redis.Streams {
 	t.Helper()
-	d, err := redisstream.New(redisstream.Config{URL: "redis://" + c.proxies[0].Addr, Cluster: true,
+	d, err := redis.NewStreams(redis.StreamsConfig{URL: "redis://" + c.proxies[0].Addr, Cluster: true,
 		RequestTimeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func (c *clusterBed) driver(t *testing.T) *redisstream.Driver {
 // TestClusterConformance runs the suite of all drivers on a cluster, each node behind a proxy that cuts. Breaks it
 // catches: see there. Seen to fail without reading back.
 func TestClusterConformance(t *testing.T) {
-	c := newClusterBed(t)
+	c := newStreamCluster(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 		return sinktest.Fixture{
 			Driver:       c.driver(t),
@@ -90,7 +90,7 @@ func TestClusterConformance(t *testing.T) {
 // node that had the stream, or gets it, answered; a script that is repeated where the first one may have been carried
 // out. Seen to fail without reading back, and with redirections not followed.
 func TestMovedSlotsLoseDoubleAndReorderNothing(t *testing.T) {
-	c := newClusterBed(t)
+	c := newStreamCluster(t)
 	topic := c.topic(t)
 	f := sinktest.NewFlow(t, c.driver(t))
 	const n = 20_000
@@ -130,7 +130,7 @@ func TestMovedSlotsLoseDoubleAndReorderNothing(t *testing.T) {
 // cluster, and a node that is asked as if it were alone, not told apart by check. Seen to fail with every trouble the
 // cluster's, and with a server not asked whether it is a node.
 func TestTroubleOfANodeIsOfItsKeysAlone(t *testing.T) {
-	c := newClusterBed(t)
+	c := newStreamCluster(t)
 	f := sinktest.NewFlow(t, c.driver(t))
 	sick := c.topic(t)
 	master, _ := c.cluster.MasterOf(sick)
@@ -164,13 +164,13 @@ func TestTroubleOfANodeIsOfItsKeysAlone(t *testing.T) {
 
 	alone := harness.Redis(t)
 	for _, wrong := range []struct {
-		config redisstream.Config
+		config redis.StreamsConfig
 		says   string
 	}{
-		{redisstream.Config{URL: "redis://" + alone.Addr, Cluster: true}, "cluster support disabled"},
-		{redisstream.Config{URL: "redis://" + c.cluster.Servers[0].Addr}, "set redis.cluster.enabled"},
+		{redis.StreamsConfig{URL: "redis://" + alone.Addr, Cluster: true}, "cluster support disabled"},
+		{redis.StreamsConfig{URL: "redis://" + c.cluster.Servers[0].Addr}, "set redis.cluster.enabled"},
 	} {
-		d, err := redisstream.New(wrong.config)
+		d, err := redis.NewStreams(wrong.config)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -184,7 +184,7 @@ func TestTroubleOfANodeIsOfItsKeysAlone(t *testing.T) {
 // Breaks it catches: a printed command that lets the user in at one node of the cluster alone, or lacks a right that
 // only clients of a cluster need.
 func TestPastedCommandsReachEachNodeOfACluster(t *testing.T) {
-	c := newClusterBed(t)
+	c := newStreamCluster(t)
 	topic := c.topic(t)
 	password := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(password, []byte("secret"), 0o600); err != nil {
@@ -195,7 +195,7 @@ func TestPastedCommandsReachEachNodeOfACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := redisstream.New(redisstream.Config{URL: "redis://relay@" + c.proxies[0].Addr, PasswordFile: password,
+	d, err := redis.NewStreams(redis.StreamsConfig{URL: "redis://relay@" + c.proxies[0].Addr, PasswordFile: password,
 		Cluster: true, RequestTimeout: 2 * time.Second})
 	if err != nil {
 		t.Fatal(err)

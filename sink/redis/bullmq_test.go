@@ -1,4 +1,4 @@
-package bullmq_test
+package redis_test
 
 import (
 	"bytes"
@@ -12,46 +12,44 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/bullmq"
+	"github.com/cdc-relay/cdc-relay/sink/redis"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
-
-// bed is a server with a proxy before it.
-type bed struct {
+// queueBed is a server with a proxy before it.
+type queueBed struct {
 	server *harness.RedisServer
 	proxy  *cutproxy.Plain
-	client redis.UniversalClient // past the proxy
-	config bullmq.Config
+	client goredis.UniversalClient // past the proxy
+	config redis.BullMQConfig
 	count  int
 }
 
-func newBed(t *testing.T, settings ...string) *bed {
+func newQueueBed(t *testing.T, settings ...string) *queueBed {
 	t.Helper()
-	b := &bed{server: harness.Redis(t, settings...)}
+	b := &queueBed{server: harness.Redis(t, settings...)}
 	b.proxy = cutproxy.StartPlain(t, b.server.Addr)
-	b.client = redis.NewClient(&redis.Options{Addr: b.server.Addr, Protocol: 2})
+	b.client = goredis.NewClient(&goredis.Options{Addr: b.server.Addr, Protocol: 2})
 	t.Cleanup(func() { _ = b.client.Close() })
-	b.config = bullmq.Config{URL: "redis://" + b.proxy.Addr, RequestTimeout: 2 * time.Second, JobName: "{id}",
+	b.config = redis.BullMQConfig{URL: "redis://" + b.proxy.Addr, RequestTimeout: 2 * time.Second, JobName: "{id}",
 		JobID: "{id}", IDHeader: "id", Unrecorded: 10_000}
 	return b
 }
 
-func (b *bed) topic(*testing.T) string {
+func (b *queueBed) topic(*testing.T) string {
 	b.count++
 	return fmt.Sprintf("queue-%d", b.count)
 }
 
-func (b *bed) driver(t *testing.T) *bullmq.Driver {
+func (b *queueBed) driver(t *testing.T) *redis.BullMQ {
 	t.Helper()
-	d, err := bullmq.New(b.config)
+	d, err := redis.NewBullMQ(b.config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +58,7 @@ func (b *bed) driver(t *testing.T) *bullmq.Driver {
 }
 
 // read returns the jobs that wait, by the rules of the package's documentation.
-func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
+func (b *queueBed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	t.Helper()
 	jobs := cmp.Or(b.config.Prefix, "bull") + ":" + topic + ":"
 	ids, err := b.client.LRange(t.Context(), jobs+"wait", 0, -1).Result()
@@ -149,7 +147,7 @@ func decoded(t *testing.T, text string) []byte {
 }
 
 // spoil puts a value of another type in the place of the relay's notes of the queue, and the notes back.
-func (b *bed) spoil(t *testing.T, topic string) func() {
+func (b *queueBed) spoil(t *testing.T, topic string) func() {
 	must := func(arguments ...any) {
 		if err := b.client.Do(t.Context(), arguments...).Err(); err != nil {
 			t.Fatal(err)
@@ -161,12 +159,12 @@ func (b *bed) spoil(t *testing.T, topic string) func() {
 	return func() { must("RENAME", "kept:"+notes, notes) }
 }
 
-// TestConformance runs the suite of all drivers on a real server behind a proxy that cuts, for the keys of both
+// TestBullMQConformance runs the suite of all drivers on a real server behind a proxy that cuts, for the keys of both
 // libraries. Breaks it catches: see there. Seen to fail with the key left out, and without reading back.
-func TestConformance(t *testing.T) {
-	for _, library := range []string{bullmq.BullMQ, bullmq.Bull} {
+func TestBullMQConformance(t *testing.T) {
+	for _, library := range []string{redis.LibraryBullMQ, redis.LibraryBull} {
 		t.Run(library, func(t *testing.T) {
-			b := newBed(t)
+			b := newQueueBed(t)
 			b.config.Library = library
 			b.config.JobID = "" // the suite gives two records the same id
 			sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
@@ -186,9 +184,9 @@ func TestConformance(t *testing.T) {
 
 // Connections break before, in and after requests, while others add to the queue, and the server is killed. Breaks it
 // catches: a job lost, doubled or out of order by an unknown outcome. Seen to fail without reading back.
-func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
+func TestBullMQCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	harness.Full(t)
-	b := newBed(t, "--appendfsync", "always")
+	b := newQueueBed(t, "--appendfsync", "always")
 	topic := b.topic(t)
 	b.config.JobID = "" // so that no id of a job hides what comes again
 	f := sinktest.NewFlow(t, b.driver(t))
@@ -216,9 +214,9 @@ func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
 // was only frozen, wakes up and sends on. Breaks it catches: an event sent again that was read back; one that came
 // between the look and the first script; the frozen relay's events in between. Seen to fail with Tail that does not
 // start the log.
-func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
+func TestBullMQSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 	harness.Full(t)
-	b := newBed(t)
+	b := newQueueBed(t)
 	topic := b.topic(t)
 	b.config.JobID = "" // so that no id of a job hides what comes again
 	frozen := sinktest.NewFlow(t, b.driver(t))
@@ -249,7 +247,7 @@ func TestSuccessorAndFrozenRelayMakeNoDuplicates(t *testing.T) {
 
 // Breaks it catches: a counter that went back and no one is told of. Seen to fail with the alarm not kept.
 func TestLostCounterRaisesAnAlarm(t *testing.T) {
-	b := newBed(t)
+	b := newQueueBed(t)
 	topic := b.topic(t)
 	d := b.driver(t)
 	f := sinktest.NewFlow(t, d)
@@ -284,14 +282,15 @@ func TestForeignQueueIsTheTopicsTrouble(t *testing.T) {
 		name, library, trouble string
 		make                   []string // a command
 	}{
-		{"no queue", bullmq.BullMQ, "WRONGTYPE", []string{"SET", "bull:%s:wait", "x"}},
-		{"a later library", bullmq.BullMQ, "bullmq:7.0.1", []string{"HSET", "bull:%s:meta", "version", "bullmq:7.0.1"}},
-		{"an earlier library", bullmq.BullMQ, "bullmq:4.9.0", []string{"HSET", "bull:%s:meta", "version", "bullmq:4.9.0"}},
-		{"paused by who knows", bullmq.BullMQ, "opened last by", []string{"HSET", "bull:%s:meta", "paused", "1"}},
-		{"BullMQ's for Bull", bullmq.Bull, "bullmq:6.7.0", []string{"HSET", "bull:%s:meta", "version", "bullmq:6.7.0"}},
+		{"no queue", redis.LibraryBullMQ, "WRONGTYPE", []string{"SET", "bull:%s:wait", "x"}},
+		{"a later library", redis.LibraryBullMQ, "bullmq:7.0.1", []string{"HSET", "bull:%s:meta", "version", "bullmq:7.0.1"}},
+		{"an earlier library", redis.LibraryBullMQ, "bullmq:4.9.0",
+			[]string{"HSET", "bull:%s:meta", "version", "bullmq:4.9.0"}},
+		{"paused by who knows", redis.LibraryBullMQ, "opened last by", []string{"HSET", "bull:%s:meta", "paused", "1"}},
+		{"BullMQ's for Bull", redis.LibraryBull, "bullmq:6.7.0", []string{"HSET", "bull:%s:meta", "version", "bullmq:6.7.0"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBed(t)
+			b := newQueueBed(t)
 			b.config.Library = c.library
 			topic := b.topic(t)
 			command := []any{c.make[0], fmt.Sprintf(c.make[1], topic)}
@@ -319,7 +318,7 @@ func TestForeignQueueIsTheTopicsTrouble(t *testing.T) {
 func TestScriptThatFailsInTheMiddleIsMadeGood(t *testing.T) {
 	for _, denied := range []string{"hset", "xadd", "zadd", "lpush", "ltrim", "set", "incrby"} {
 		t.Run(denied, func(t *testing.T) {
-			b := newBed(t)
+			b := newQueueBed(t)
 			topic := b.topic(t)
 			user := func(rules ...string) {
 				t.Helper()
@@ -352,7 +351,7 @@ func TestScriptThatFailsInTheMiddleIsMadeGood(t *testing.T) {
 // Breaks it catches: an id that comes twice in one script, whose job is handed out twice. Seen to fail without a look
 // at the ids of the same script.
 func TestAnIDIsInAQueueOnce(t *testing.T) {
-	b := newBed(t)
+	b := newQueueBed(t)
 	topic := b.topic(t)
 	records := sinktest.Events(topic, 0, 10)
 	sinktest.NewFlow(t, b.driver(t)).Send(append(records, sinktest.Events(topic, 5, 5)...))

@@ -1,4 +1,4 @@
-package bullmq
+package redis
 
 import (
 	"context"
@@ -22,8 +22,8 @@ var addText string
 
 var addScript = redis.NewScript(addText)
 
-//go:embed keep.lua
-var keepText string
+//go:embed keep_queue.lua
+var keepQueueText string
 
 const (
 	// scriptJobs is how many jobs one script adds: it holds the server's only thread for about 2 ms.
@@ -34,7 +34,7 @@ const (
 
 // queue is one queue as package conditional sees it.
 type queue struct {
-	driver *Driver
+	driver *BullMQ
 	name   string
 	keys   []string // those of the script
 	jobs   string   // what begins the key of a job
@@ -47,13 +47,13 @@ const (
 	notesKey = 1
 )
 
-func newQueue(d *Driver, name string) *queue {
+func newQueue(d *BullMQ, name string) *queue {
 	q := &queue{driver: d, name: name, log: conditional.NewLog(), jobs: d.config.Prefix + ":" + name + ":"}
 	// Not among the queue's own keys, where the libraries clean up, and in the same slot of a cluster.
 	ours := "cdc-relay:" + q.jobs
 	q.keys = []string{ours + "end", ours + "notes"}
 	theirs := []string{"id", "wait", "paused", "meta", "active", "events", "marker"}
-	if d.config.Library == Bull {
+	if d.config.Library == LibraryBull {
 		theirs = []string{"id", "wait", "paused", "meta", "meta-paused"}
 	}
 	for _, key := range theirs {
@@ -68,7 +68,7 @@ func (q *queue) blame(err error) error { return q.driver.Blame("queue "+q.name, 
 // grants are the keys, and channels, that the user must be allowed.
 func (q *queue) grants() string {
 	keys := fmt.Sprintf("'~%s*' '~cdc-relay:%[1]s*' ", q.jobs)
-	if q.driver.config.Library == Bull {
+	if q.driver.config.Library == LibraryBull {
 		keys += fmt.Sprintf("'&%s*' ", q.jobs)
 	}
 	return keys
@@ -87,7 +87,7 @@ func (q *queue) End(ctx context.Context) (int64, error) {
 }
 
 // Mark implements [conditional.Stream].
-func (q *queue) Mark(r *sink.Record) conditional.Mark { return markOf(r) }
+func (q *queue) Mark(r *sink.Record) conditional.Mark { return markOfJob(r) }
 
 // Portion implements [conditional.Stream].
 func (q *queue) Portion() int { return scriptJobs }
@@ -121,7 +121,7 @@ func (q *queue) Keeps() bool { return q.driver.Keeps() }
 
 // Keep implements [conditional.Keeper].
 func (q *queue) Keep(ctx context.Context, end int64) error {
-	if err := q.driver.Keep(ctx, keepText, q.keys[endKey], strconv.FormatInt(end, 10)); err != nil {
+	if err := q.driver.Keep(ctx, keepQueueText, q.keys[endKey], strconv.FormatInt(end, 10)); err != nil {
 		return q.blame(err)
 	}
 	return nil
@@ -140,7 +140,7 @@ func (q *queue) compose(end int64, records []*sink.Record) (args []any, n int, r
 	args = append(make([]any, 0, 4+6*len(records)), strconv.FormatInt(end, 10), max(c.Unrecorded, scriptJobs), q.jobs,
 		c.Library)
 	n, reason = sink.Compose(records, func(i int, r *sink.Record) {
-		id := idOf(fill(c.JobID, r), end+1+int64(i))
+		id := jobID(fill(c.JobID, r), end+1+int64(i))
 		data, options := c.job(q.driver.opening, id, r)
 		args = append(args, id, fill(c.JobName, r), r.Timestamp, data, options, c.note(r))
 	})
@@ -233,7 +233,7 @@ func parse(text string) (k kept, err error) {
 
 // Tail implements [sink.Tailer], from the notes: of jobs before them nothing is known. It leaves the queue's log at the
 // end up to which it has read.
-func (d *Driver) Tail(ctx context.Context, query sink.TailQuery, each func(sink.TailRecord) error) error {
+func (d *BullMQ) Tail(ctx context.Context, query sink.TailQuery, each func(sink.TailRecord) error) error {
 	q, _ := d.queueOf(query.Topic)
 	last, err := q.End(ctx)
 	if err != nil {
@@ -274,7 +274,7 @@ func (d *Driver) Tail(ctx context.Context, query sink.TailQuery, each func(sink.
 }
 
 // Defer implements [sink.Deferrer].
-func (d *Driver) Defer(ctx context.Context, query sink.TailQuery) bool {
+func (d *BullMQ) Defer(ctx context.Context, query sink.TailQuery) bool {
 	q, _ := d.queueOf(query.Topic)
 	return q.log.Defer(ctx, max(query.From[0], 1)-1) == nil
 }
@@ -289,8 +289,8 @@ func (*unfit) Trouble() sink.Trouble { return sink.TopicTrouble }
 
 // foreign reports that the queue was opened by another library than the jobs are for.
 func foreign(library string, opened any) error {
-	if library == Bull {
-		return &unfit{fmt.Sprintf("it was opened by %v, and bullmq.version is 4", opened)}
+	if library == LibraryBull {
+		return &unfit{fmt.Sprintf("it was opened by %v, and redis.version is 4", opened)}
 	}
-	return &unfit{fmt.Sprintf("it was opened last by %q; jobs are added for the workers of BullMQ 5 and 6", opened)}
+	return &unfit{fmt.Sprintf("it was opened last by %q; jobs are added for the workers of LibraryBullMQ 5 and 6", opened)}
 }

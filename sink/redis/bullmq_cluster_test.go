@@ -1,4 +1,4 @@
-package bullmq_test
+package redis_test
 
 import (
 	"context"
@@ -6,28 +6,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/cdc-relay/cdc-relay/sink/bullmq"
+	"github.com/cdc-relay/cdc-relay/sink/redis"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
-// newClusterBed is a cluster without proxies, of whose nodes the driver knows one.
-func newClusterBed(t *testing.T) (*bed, *harness.RedisCluster) {
+// newQueueCluster is a cluster without proxies, of whose nodes the driver knows one.
+func newQueueCluster(t *testing.T) (*queueBed, *harness.RedisCluster) {
 	t.Helper()
 	cluster := harness.NewRedisCluster(t, 0)
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), Protocol: 2})
+	client := goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: cluster.Addrs(), Protocol: 2})
 	t.Cleanup(func() { _ = client.Close() })
-	return &bed{client: client, config: bullmq.Config{URL: "redis://" + cluster.Servers[0].Addr, Cluster: true,
+	return &queueBed{client: client, config: redis.BullMQConfig{URL: "redis://" + cluster.Servers[0].Addr, Cluster: true,
 		Prefix: "{bull}", RequestTimeout: 2 * time.Second, JobName: "{id}", IDHeader: "id", Unrecorded: 10_000}}, cluster
 }
 
-// TestClusterConformance runs the suite of all drivers on a cluster. Breaks it catches: see there; keys of a queue that
-// are in several slots. Seen to fail, by not ending, with a prefix without braces.
-func TestClusterConformance(t *testing.T) {
+// TestBullMQClusterConformance runs the suite of all drivers on a cluster. Breaks it catches: see there; keys of a
+// queue that are in several slots. Seen to fail, by not ending, with a prefix without braces.
+func TestBullMQClusterConformance(t *testing.T) {
 	harness.Full(t)
-	b, _ := newClusterBed(t)
+	b, _ := newQueueCluster(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 		return sinktest.Fixture{
 			Driver:       b.driver(t),
@@ -43,7 +43,7 @@ func TestClusterConformance(t *testing.T) {
 // server.
 func TestMovedSlotLosesDoublesAndReordersNothing(t *testing.T) {
 	harness.Full(t)
-	b, cluster := newClusterBed(t)
+	b, cluster := newQueueCluster(t)
 	topic := b.topic(t)
 	f := sinktest.NewFlow(t, b.driver(t))
 	const n = 10_000

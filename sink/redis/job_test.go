@@ -1,4 +1,4 @@
-package bullmq
+package redis
 
 import (
 	"encoding/json"
@@ -25,7 +25,7 @@ func TestIDsAreFreeAndDiffer(t *testing.T) {
 		"order:17":                             "order%3A17",
 		"order%3A17":                           "order%253A17",
 	} {
-		got := idOf(event, 9)
+		got := jobID(event, 9)
 		if got != want {
 			t.Errorf("%q: got %q, want %q", event, got, want)
 		}
@@ -40,15 +40,15 @@ func TestIDsAreFreeAndDiffer(t *testing.T) {
 // milliseconds.
 func TestOptionsInTheLibrariesWords(t *testing.T) {
 	for _, c := range []struct {
-		options Options
+		options JobOptions
 		want    string
 	}{
-		{Options{}, `{`},
-		{Options{Attempts: 3, BackoffType: "fixed", BackoffDelay: 1500e6, RemoveOnComplete: Keep{Remove: true}},
+		{JobOptions{}, `{`},
+		{JobOptions{Attempts: 3, BackoffType: "fixed", BackoffDelay: 1500e6, RemoveOnComplete: JobKeep{Remove: true}},
 			`{"attempts":3,"backoff":{"type":"fixed","delay":1500},"removeOnComplete":true,`},
-		{Options{RemoveOnComplete: Keep{Remove: true, Count: 10}, RemoveOnFail: Keep{Remove: true, Age: 3600e9}},
+		{JobOptions{RemoveOnComplete: JobKeep{Remove: true, Count: 10}, RemoveOnFail: JobKeep{Remove: true, Age: 3600e9}},
 			`{"removeOnComplete":{"count":10},"removeOnFail":{"age":3600},`},
-		{Options{RemoveOnFail: Keep{Count: 10}}, `{`},
+		{JobOptions{RemoveOnFail: JobKeep{Count: 10}}, `{`},
 	} {
 		got, err := c.options.opening()
 		if err != nil || string(got) != c.want {
@@ -61,7 +61,7 @@ func TestOptionsInTheLibrariesWords(t *testing.T) {
 // called the aggregate's id when it is not. Seen to fail with the standard headers left among the headers, with a
 // tombstone as the string "null", and with the key always called aggregate_id.
 func TestTheDataOfAJobIsTheWholeEvent(t *testing.T) {
-	event := Event{ID: "id", EventType: "type", AggregateType: "aggregate_type", CreatedAt: "created_at"}
+	event := JobEvent{ID: "id", EventType: "type", AggregateType: "aggregate_type", CreatedAt: "created_at"}
 	whole := outbox.Headers{}
 	for _, h := range [][2]string{{"id", "7"}, {"type", "placed"}, {"aggregate_type", "order"},
 		{"created_at", "2026-11-24T10:00:00Z"}, {"traceparent", "00-a\"b"}, {"x-outbox-epoch", "3"}} {
@@ -90,7 +90,7 @@ func TestTheDataOfAJobIsTheWholeEvent(t *testing.T) {
 	} {
 		e := event
 		e.Key = c.key
-		config := Config{Event: &e}
+		config := BullMQConfig{Event: &e}
 		data, options := config.job([]byte(`{"attempts":3,`), "id-7", &c.record)
 		if string(data) != c.want || !json.Valid(data) {
 			t.Errorf("%s: got %s, want %s", c.name, data, c.want)

@@ -1,4 +1,4 @@
-package redisstream_test
+package redis_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/redisconn"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/redisstream"
+	"github.com/cdc-relay/cdc-relay/sink/redis"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
@@ -21,7 +21,7 @@ import (
 // that is waited for as if it passed by itself. Seen to fail with every error the cluster's, and, by not ending, with
 // the master's password told to the Sentinels, and with as much time for the first Sentinel as for all.
 func TestSentinelsNameTheMaster(t *testing.T) {
-	b := newBed(t, "--requirepass", "of-redis")
+	b := newStreamBed(t, "--requirepass", "of-redis")
 	sentinels := harness.RedisSentinels(t, "main", b.server, "sentinel auth-pass main of-redis",
 		"requirepass of-sentinels", "sentinel sentinel-pass of-sentinels")
 	sentinels[0].Kill9()
@@ -38,7 +38,7 @@ func TestSentinelsNameTheMaster(t *testing.T) {
 		return path
 	}
 	flow := func(master, password string) *sinktest.Flow {
-		d, err := redisstream.New(redisstream.Config{
+		d, err := redis.NewStreams(redis.StreamsConfig{
 			URL: strings.Join(urls, ","), PasswordFile: file("redis", "of-redis"), RequestTimeout: 2 * time.Second,
 			Sentinel: redisconn.Sentinel{Master: master, PasswordFile: file(password, password)},
 		})

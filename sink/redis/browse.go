@@ -1,4 +1,4 @@
-package redisstream
+package redis
 
 import (
 	"context"
@@ -9,11 +9,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-var _ sink.Browser = (*Driver)(nil)
+var _ sink.Browser = (*Streams)(nil)
 
 // Extent implements [sink.Browser]. Since version 7 Redis counts the entries that a stream ever had, and remembers the
 // newest one that was deleted by its id; before that it does not tell whether any was.
-func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err error) {
+func (d *Streams) Extent(ctx context.Context, topic string) (e sink.Extent, err error) {
 	x, err := d.extent(ctx, topic)
 	if err != nil || !x.exists {
 		return e, err
@@ -43,7 +43,7 @@ type extent struct {
 	deleted     int64 // offset of the newest entry that was deleted by its id, 0: none
 }
 
-func (d *Driver) extent(ctx context.Context, topic string) (x extent, err error) {
+func (d *Streams) extent(ctx context.Context, topic string) (x extent, err error) {
 	s, _ := d.streamOf(topic)
 	answer, err := d.Do(ctx, 2, "XINFO", "STREAM", topic).Slice()
 	if err != nil {
@@ -77,7 +77,7 @@ func (d *Driver) extent(ctx context.Context, topic string) (x extent, err error)
 }
 
 // lost is the most entries that were added from the query's start on and are not there any more.
-func (d *Driver) lost(ctx context.Context, q sink.TailQuery) (int64, error) {
+func (d *Streams) lost(ctx context.Context, q sink.TailQuery) (int64, error) {
 	x, err := d.extent(ctx, q.Topic)
 	switch from := beginOf(q); {
 	case err != nil || !x.exists || x.last < from:
@@ -91,7 +91,7 @@ func (d *Driver) lost(ctx context.Context, q sink.TailQuery) (int64, error) {
 }
 
 // Browse implements [sink.Browser].
-func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, each func(sink.Stored) error) error {
+func (d *Streams) Browse(ctx context.Context, topic string, from, before int64, each func(sink.Stored) error) error {
 	s, _ := d.streamOf(topic)
 	for from = max(from, 1); from < before; {
 		entries, err := s.read(ctx, from, before-1)

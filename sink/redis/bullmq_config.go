@@ -1,4 +1,4 @@
-package bullmq
+package redis
 
 import (
 	"bytes"
@@ -8,37 +8,36 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/access/certs"
 	"github.com/cdc-relay/cdc-relay/internal/redisconn"
-	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 // The libraries whose workers take the jobs.
 const (
-	BullMQ = "bullmq" // BullMQ 5 and 6
-	Bull   = "bull"   // Bull 4
+	LibraryBullMQ = "bullmq" // BullMQ 5 and 6
+	LibraryBull   = "bull"   // Bull 4
 )
 
-// Event reports that the data of a job is an object of the whole event, and by which headers its parts are known. One
-// that a record does not have is left out of the object.
-type Event struct {
+// JobEvent reports that the data of a job is an object of the whole event, and by which headers its parts are known.
+// One that a record does not have is left out of the object.
+type JobEvent struct {
 	ID, EventType, AggregateType, CreatedAt string // names of headers
 	Key                                     string // what the object calls the record's key
 }
 
-// Config says where the server is and what jobs are like. Files are read again at each connect.
-type Config struct {
+// BullMQConfig says where the server is and what jobs are like. Files are read again at each connect.
+type BullMQConfig struct {
 	URL          string // redis://user@host:port/db, rediss:// for TLS; of Sentinels, or nodes of a cluster, with commas
 	PasswordFile string
 	Sentinel     redisconn.Sentinel
 	Cluster      bool // the URL is that of some nodes of a cluster
 	TLS          certs.Files
-	Library      string // BullMQ or Bull
+	Library      string // LibraryBullMQ or LibraryBull
 	Prefix       string // of the keys, as the workers have it
 	// JobName and JobID are templates: names of headers in braces, and {key}, the record's key. A job whose id is empty
 	// gets one that no one else has.
 	JobName, JobID string
-	Options        Options
+	Options        JobOptions
 	// Event makes the data of jobs. Nil: the data is the record's value, and the options have its key and headers.
-	Event *Event
+	Event *JobEvent
 	// IDHeader is the name of the header that identifies an event, for what is read back.
 	IDHeader string
 	// Unrecorded is how many records can be on their way without being journaled: so many can be read back.
@@ -49,29 +48,26 @@ type Config struct {
 	Hooks          Hooks
 }
 
-// rights returns the ACL rules that the user needs on the keys of queues and of the relay, for check too.
-func rights(library string) string {
+// jobRights returns the ACL rules that the user needs on the keys of queues and of the relay, for check too.
+func jobRights(library string) string {
 	const all = "+ping +evalsha +eval +type +get +set +incrby +hmget +hset +lpush +lrange +ltrim"
-	if library == Bull {
+	if library == LibraryBull {
 		return all + " +hget +exists +publish"
 	}
 	return all + " +llen +xadd +zadd"
 }
 
-// Hooks observe. They must be quick; any may be nil.
-type Hooks struct{ Alarm func(sink.Alarm) }
-
-// Options are a job's options, named as in the libraries.
-type Options struct {
+// JobOptions are a job's options, named as in the libraries.
+type JobOptions struct {
 	Attempts         int
 	BackoffType      string // "fixed", "exponential", or a name that the workers know; "": none
 	BackoffDelay     time.Duration
-	RemoveOnComplete Keep
-	RemoveOnFail     Keep
+	RemoveOnComplete JobKeep
+	RemoveOnFail     JobKeep
 }
 
-// Keep says what becomes of jobs that have ended. The zero value keeps all.
-type Keep struct {
+// JobKeep says what becomes of jobs that have ended. The zero value keeps all.
+type JobKeep struct {
 	Remove bool
 	// Count and Age spare the youngest: so many, and none older than that. Both zero spare none.
 	Count int
@@ -79,7 +75,7 @@ type Keep struct {
 }
 
 // json is the value that the libraries want; nil: nothing is said.
-func (k Keep) json() any {
+func (k JobKeep) json() any {
 	switch {
 	case !k.Remove:
 		return nil
@@ -93,7 +89,7 @@ func (k Keep) json() any {
 }
 
 // opening is the beginning of every job's options in JSON, up to where the job's own come.
-func (o Options) opening() ([]byte, error) {
+func (o JobOptions) opening() ([]byte, error) {
 	type backoff struct {
 		Type  string `json:"type"`
 		Delay int64  `json:"delay"` // milliseconds

@@ -1,4 +1,4 @@
-package redisstream
+package redis
 
 import (
 	"context"
@@ -14,25 +14,25 @@ const (
 	recordLimit = 16 << 20 // Redis takes 512 MB (proto-max-bulk-len), which holds up everybody else
 )
 
-// Driver appends to streams. Make it with New.
-type Driver struct {
+// Streams appends to streams. Make it with NewStreams.
+type Streams struct {
 	*redisconn.Server
-	config  Config
+	config  StreamsConfig
 	changed chan struct{} // never closed: streams exist as soon as something is added
 	alarms  sink.AlarmBook
 	streams sink.Nodes[*stream]
 }
 
 var (
-	_ sink.Driver   = (*Driver)(nil)
-	_ sink.Deferrer = (*Driver)(nil)
-	_ sink.Witness  = (*Driver)(nil)
-	_ sink.Leaver   = (*Driver)(nil)
+	_ sink.Driver   = (*Streams)(nil)
+	_ sink.Deferrer = (*Streams)(nil)
+	_ sink.Witness  = (*Streams)(nil)
+	_ sink.Leaver   = (*Streams)(nil)
 )
 
-// New makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.
-func New(c Config) (*Driver, error) {
-	needs := rights
+// NewStreams makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.
+func NewStreams(c StreamsConfig) (*Streams, error) {
+	needs := streamRights
 	if c.MinReplicas > 0 {
 		needs += rightsToKeep
 	}
@@ -44,45 +44,45 @@ func New(c Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Driver{Server: server, config: c, changed: make(chan struct{})}, nil
+	return &Streams{Server: server, config: c, changed: make(chan struct{})}, nil
 }
 
 // Partitions implements [sink.Driver].
-func (d *Driver) Partitions(string) (int, error) { return 1, nil }
+func (d *Streams) Partitions(string) (int, error) { return 1, nil }
 
 // Partition implements [sink.Driver].
-func (d *Driver) Partition(*sink.Record, int) int32 { return 0 }
+func (d *Streams) Partition(*sink.Record, int) int32 { return 0 }
 
 // Node implements [sink.Driver]: each stream is asked by itself.
-func (d *Driver) Node(topic string, _ int32) int32 {
+func (d *Streams) Node(topic string, _ int32) int32 {
 	_, node := d.streamOf(topic)
 	return node
 }
 
 // Changed implements [sink.Driver].
-func (d *Driver) Changed() <-chan struct{} { return d.changed }
+func (d *Streams) Changed() <-chan struct{} { return d.changed }
 
 // Limits implements [sink.Driver].
-func (d *Driver) Limits(string) (batch, record int) { return batchLimit, recordLimit }
+func (d *Streams) Limits(string) (batch, record int) { return batchLimit, recordLimit }
 
 // Size implements [sink.Driver].
-func (d *Driver) Size(r *sink.Record) int { return sizeOf(r) }
+func (d *Streams) Size(r *sink.Record) int { return sizeOfEntry(r) }
 
 // Produce implements [sink.Driver].
-func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
+func (d *Streams) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
 	s := d.streams.At(node)
 	s.log.Produce(ctx, s, batches)
 }
 
 // Left implements [sink.Leaver].
-func (d *Driver) Left() {
+func (d *Streams) Left() {
 	for _, s := range d.streams.All() {
 		s.log.Forget()
 	}
 }
 
 // Examine is [redisconn.Server.Examine], which also reads the end of the stream, "" for none: a user may lack its key.
-func (d *Driver) Examine(ctx context.Context, stream string) (text string, risky bool, err error) {
+func (d *Streams) Examine(ctx context.Context, stream string) (text string, risky bool, err error) {
 	if text, risky, err = d.Server.Examine(ctx); err == nil && stream != "" {
 		s, _ := d.streamOf(stream)
 		_, err = s.End(ctx)
@@ -90,7 +90,7 @@ func (d *Driver) Examine(ctx context.Context, stream string) (text string, risky
 	return text, risky, err
 }
 
-func (d *Driver) streamOf(topic string) (s *stream, node int32) {
+func (d *Streams) streamOf(topic string) (s *stream, node int32) {
 	return d.streams.Of(topic, func() *stream {
 		s := &stream{driver: d, key: topic, log: conditional.NewLog()}
 		s.log.WentBack = func(was, is int64) { d.wentBack(topic, was, is) }
@@ -99,12 +99,12 @@ func (d *Driver) streamOf(topic string) (s *stream, node int32) {
 }
 
 // PossibleDuplicates implements [sink.Witness]: there are none.
-func (d *Driver) PossibleDuplicates() uint64 { return 0 }
+func (d *Streams) PossibleDuplicates() uint64 { return 0 }
 
 // Alarms implements [sink.Witness].
-func (d *Driver) Alarms() []sink.Alarm { return d.alarms.Alarms() }
+func (d *Streams) Alarms() []sink.Alarm { return d.alarms.Alarms() }
 
-func (d *Driver) wentBack(topic string, was, is int64) {
+func (d *Streams) wentBack(topic string, was, is int64) {
 	d.alarms.Raise(sink.Alarm{
 		Kind: sink.AlarmOffsetsWentBack, Topic: topic, Partition: sink.WholeTopic,
 		Text: fmt.Sprintf("stream %s ends at %s and had acknowledged %s: it was deleted, or Redis lost what it had "+
@@ -115,4 +115,4 @@ func (d *Driver) wentBack(topic string, was, is int64) {
 }
 
 // Word returns the broker's word for a topic.
-func (*Driver) Word() string { return "stream" }
+func (*Streams) Word() string { return "stream" }

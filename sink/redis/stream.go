@@ -1,4 +1,4 @@
-package redisstream
+package redis
 
 import (
 	"context"
@@ -17,12 +17,12 @@ import (
 )
 
 //go:embed append.lua
-var appendText string
+var appendEntries string
 
-var appendScript = redis.NewScript(appendText)
+var appendScript = redis.NewScript(appendEntries)
 
-//go:embed keep.lua
-var keepText string
+//go:embed keep_stream.lua
+var keepStreamText string
 
 const (
 	// scriptRecords is how many entries one script adds: it holds the server's only thread for about 1 ms.
@@ -33,7 +33,7 @@ const (
 
 // stream is one stream as package conditional sees it.
 type stream struct {
-	driver *Driver
+	driver *Streams
 	key    string
 	log    *conditional.Log
 }
@@ -56,7 +56,7 @@ func (s *stream) End(ctx context.Context) (int64, error) {
 }
 
 // Mark implements [conditional.Stream].
-func (s *stream) Mark(r *sink.Record) conditional.Mark { return markOf(appendFields(nil, r)) }
+func (s *stream) Mark(r *sink.Record) conditional.Mark { return markOfEntry(appendFields(nil, r)) }
 
 // Portion implements [conditional.Stream].
 func (s *stream) Portion() int { return scriptRecords }
@@ -87,7 +87,7 @@ func (s *stream) Keeps() bool { return s.driver.Keeps() }
 
 // Keep implements [conditional.Keeper].
 func (s *stream) Keep(ctx context.Context, end int64) error {
-	if err := s.driver.Keep(ctx, keepText, s.key, idOf(end)); err != nil {
+	if err := s.driver.Keep(ctx, keepStreamText, s.key, idOf(end)); err != nil {
 		return s.blame(err)
 	}
 	return nil
@@ -150,7 +150,7 @@ func (s *stream) Behind(ctx context.Context, end int64, each func(conditional.Fo
 			return end, err
 		}
 		for _, e := range entries {
-			each(conditional.Found{Offset: e.offset, Mark: markOf(e.fields)})
+			each(conditional.Found{Offset: e.offset, Mark: markOfEntry(e.fields)})
 			end = e.offset
 		}
 		if len(entries) < readRecords {
@@ -188,7 +188,7 @@ func (s *stream) read(ctx context.Context, from, upTo int64) (entries []entry, e
 }
 
 // Tail implements [sink.Tailer]. It leaves the stream's log at the end up to which it has read.
-func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
+func (d *Streams) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
 	s, _ := d.streamOf(q.Topic)
 	last, err := s.End(ctx)
 	if err != nil {
@@ -228,7 +228,7 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 }
 
 // Defer implements [sink.Deferrer].
-func (d *Driver) Defer(ctx context.Context, q sink.TailQuery) bool {
+func (d *Streams) Defer(ctx context.Context, q sink.TailQuery) bool {
 	s, _ := d.streamOf(q.Topic)
 	return s.log.Defer(ctx, beginOf(q)-1) == nil
 }
