@@ -89,17 +89,11 @@ var house = map[string]room{
 	},
 	"sink/rabbitmq": {
 		own: []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "internal/plain", "internal/tap",
-			"sink"},
+			"sink", "sink/rabbitmq/internal/wire"},
 		external: []string{"github.com/rabbitmq/amqp091-go"},
 		tests:    []string{"test/sinktest"},
 	},
-	"sink/rabbitmqstream": {
-		own: []string{"internal/access/certs", "internal/outbox", "internal/access/secret", "internal/plain", "sink",
-			"sink/rabbitmqstream/internal/wire"},
-		external: []string{"github.com/rabbitmq/amqp091-go"}, // of its tests
-		tests:    []string{"test/sinktest"},
-	},
-	"sink/rabbitmqstream/internal/wire": {own: []string{"internal/access/certs", "sink"}},
+	"sink/rabbitmq/internal/wire": {own: []string{"internal/access/certs", "sink"}},
 	"internal/redisconn": { // what both drivers on Redis share
 		own: []string{"internal/access/certs", "internal/access/secret", "internal/plain", "sink",
 			"internal/conditional", "internal/tap"}, external: []string{"github.com/redis/go-redis/v9"},
@@ -232,7 +226,7 @@ var house = map[string]room{
 
 	"internal/brokers": {
 		own: []string{"internal/access/certs", "config", "relay/registry", "relay", "internal/access/secret",
-			"sink", "sink/aws", "sink/kafka", "sink/nats", "sink/rabbitmq", "sink/rabbitmqstream",
+			"sink", "sink/aws", "sink/kafka", "sink/nats", "sink/rabbitmq",
 			"internal/redisconn", "sink/redis", "sink/stdout", "sink/webhook"},
 		external: []string{
 			"github.com/aws/aws-msk-iam-sasl-signer-go", "github.com/rs/zerolog", "github.com/segmentio/kafka-go",

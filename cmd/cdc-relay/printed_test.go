@@ -21,7 +21,6 @@ var pasted = map[string]string{
 	"sink/nats/learn.go":               "test/brokers TestPastedCommandsOfOtherBrokersFixWhatCheckFound",
 	"internal/redisconn":               "test/brokers TestPastedCommandsOfOtherBrokersFixWhatCheckFound",
 	"sink/rabbitmq":                    "test/logins TestSecuredRabbitMQ",
-	"sink/rabbitmqstream":              "test/logins TestSecuredRabbitMQ",
 	"sink/aws/sqs.go":                  "sink/aws TestOnElasticMQ",
 	"sink/aws/sns.go":                  "sink/aws TestSNSOnMoto",
 	"sink/aws/eventbridge.go":          "sink/aws TestEventBridgeOnMoto",

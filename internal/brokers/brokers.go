@@ -17,7 +17,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/nats"
 	"github.com/cdc-relay/cdc-relay/sink/rabbitmq"
-	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream"
 	"github.com/cdc-relay/cdc-relay/sink/redis"
 	"github.com/cdc-relay/cdc-relay/sink/webhook"
 )
@@ -155,22 +154,22 @@ func RabbitMQ(cfg config.Config, log zerolog.Logger) (*rabbitmq.Driver, error) {
 }
 
 // RabbitMQStream makes the driver for RabbitMQ's streams.
-func RabbitMQStream(cfg config.Config, log zerolog.Logger) (*rabbitmqstream.Driver, error) {
+func RabbitMQStream(cfg config.Config, log zerolog.Logger) (*rabbitmq.StreamDriver, error) {
 	r := cfg.RabbitStream
 	names := cfg.Message.HeaderNames()
-	c := rabbitmqstream.Config{
+	c := rabbitmq.StreamConfig{
 		URL: cfg.RabbitMQ.StreamURL, PasswordFile: cfg.RabbitMQ.PasswordFile, Name: cfg.Service,
 		IDHeader: names[0], TypeHeader: names[1], Streams: writtenTo(cfg),
-		NewStreams: rabbitmqstream.NewStreams{
+		MissingStreams: rabbitmq.MissingStreams{
 			Create: r.CreateStreams.Enabled, MaxBytes: int64(r.CreateStreams.MaxBytes), MaxAge: r.CreateStreams.MaxAge.Std(),
 		},
 		TLS: files(r.TLS, "server", "rabbitmq_stream.tls", "rabbitmq.stream_url"),
-		Hooks: rabbitmqstream.Hooks{
+		Hooks: rabbitmq.StreamHooks{
 			StreamCreated: func(stream string) { log.Info().Str("stream", stream).Msg("stream created") },
 			Alarm:         alarm(log),
 		},
 	}
-	return rabbitmqstream.New(c)
+	return rabbitmq.NewStream(c)
 }
 
 // Webhook makes the driver for HTTP endpoints.

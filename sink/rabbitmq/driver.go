@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Defaults of [Config].
+// Defaults of [Config] and [StreamConfig].
 const (
 	DefaultDialTimeout    = 3 * time.Second
 	DefaultRequestTimeout = 10 * time.Second

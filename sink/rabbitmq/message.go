@@ -11,16 +11,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
-// Headers of ours besides the record's.
+// Headers, or application properties, of ours besides the record's, and headers that mean something here.
 const (
 	keyHeader       = "x-outbox-key"
 	eventIDHeader   = "x-event-id"
 	tombstoneHeader = "x-outbox-tombstone"
 	correlation     = "x-correlation-id"
+	epochHeader     = "x-outbox-epoch"
+	sourceHeader    = "x-outbox-source"
 )
 
 // brokers are the names of headers that RabbitMQ or its plugins read, or put there themselves. Of a row they are
-// strings, which the server refuses (CC and BCC: it closes the channel) or takes for its own.
+// strings, which the server refuses (CC and BCC: it closes the channel) or takes for its own. Of a stream's message it
+// makes headers for readers by AMQP 0-9-1, and their sessions crash at CC and BCC that are strings.
 var brokers = map[string]string{
 	"CC": "further routing keys", "BCC": "further routing keys",
 	"x-death": "why and where a message was dead-lettered", "x-first-death-exchange": "the same",
@@ -31,7 +34,7 @@ var brokers = map[string]string{
 }
 
 const (
-	maxShort   = 255     // bytes of a routing key, a header's name and each short property
+	maxShort   = 255     // bytes of a routing key, a header's name and each short property; in a stream for such readers
 	maxHeaders = 120_000 // bytes; properties and headers must fit one frame of 128 KiB
 	// maxCount is the most headers: Go's client closes the connection of a consumer that gets a message with more than
 	// 8,192, ours and the server's own among them.

@@ -1,4 +1,4 @@
-package rabbitmqstream
+package rabbitmq
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmq/internal/wire"
 )
 
 const (
@@ -34,7 +34,7 @@ const (
 //   - P3: what is confirmed is there only if the name's last id is ours when that is asked afterwards: the server
 //     confirms what it drops, too.
 type publisher struct {
-	driver *Driver
+	driver *StreamDriver
 	stream string
 	turn   chan struct{} // holds a token while no one publishes
 
@@ -212,8 +212,8 @@ func (p *publisher) open(ctx context.Context, r *sink.Record) error {
 // declare makes the connection one that publishes, and learns what the stream has under the name.
 func (p *publisher) declare(c *wire.Conn) error {
 	err := c.Declare(p.name, p.stream)
-	if errors.Is(err, wire.NoStream) && p.driver.config.NewStreams.Create {
-		if err = c.Create(p.stream, p.driver.config.NewStreams.arguments()); err != nil {
+	if errors.Is(err, wire.NoStream) && p.driver.config.MissingStreams.Create {
+		if err = c.Create(p.stream, p.driver.config.MissingStreams.arguments()); err != nil {
 			return fmt.Errorf("create it: %w", err)
 		}
 		if hook := p.driver.config.Hooks.StreamCreated; hook != nil {
@@ -298,7 +298,7 @@ func origin(r *sink.Record) (source string, epoch uint64) {
 }
 
 // nameOf is a publisher's name: the source's, by which a relay's successor goes on, or one that no one has used.
-func (d *Driver) nameOf(source string) string {
+func (d *StreamDriver) nameOf(source string) string {
 	if source == "" {
 		source = rand.Text()
 	}

@@ -1,4 +1,4 @@
-package rabbitmqstream_test
+package rabbitmq_test
 
 import (
 	"context"
@@ -11,24 +11,22 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmq"
 	"github.com/cdc-relay/cdc-relay/test/cutproxy"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 	"github.com/cdc-relay/cdc-relay/test/sinktest"
 )
 
-func TestMain(m *testing.M) { harness.Main(m) }
-
-// bed is a server with a proxy before it.
-type bed struct {
+// streamBed is a server with a proxy before it.
+type streamBed struct {
 	server  *harness.RabbitServer
 	proxy   *cutproxy.Plain
 	channel *amqp.Channel // past the proxy: streams are made and read by the other protocol
 }
 
-func newBed(t testing.TB) *bed {
+func newStreamBed(t testing.TB) *streamBed {
 	t.Helper()
-	b := &bed{server: harness.RabbitMQ(t)}
+	b := &streamBed{server: harness.RabbitMQ(t)}
 	b.proxy = cutproxy.StartPlain(t, b.server.StreamAddr)
 	conn, err := amqp.Dial("amqp://guest:guest@" + b.server.Addr)
 	if err != nil {
@@ -44,14 +42,14 @@ func newBed(t testing.TB) *bed {
 	return b
 }
 
-func (b *bed) topic(t testing.TB) string {
+func (b *streamBed) topic(t testing.TB) string {
 	t.Helper()
 	name := harness.Unique(t, "stream")
 	b.make(t, name)
 	return name
 }
 
-func (b *bed) make(t testing.TB, name string) {
+func (b *streamBed) make(t testing.TB, name string) {
 	t.Helper()
 	arguments := amqp.Table{"x-queue-type": "stream"}
 	if _, err := b.channel.QueueDeclare(name, true, false, false, false, arguments); err != nil {
@@ -60,16 +58,16 @@ func (b *bed) make(t testing.TB, name string) {
 }
 
 // config is that of a driver behind the proxy.
-func (b *bed) config() rabbitmqstream.Config {
-	return rabbitmqstream.Config{
+func (b *streamBed) config() rabbitmq.StreamConfig {
+	return rabbitmq.StreamConfig{
 		URL: "rabbitmq-stream://guest:guest@" + b.proxy.Addr, Name: "test", IDHeader: "id", TypeHeader: "event_type",
 		RequestTimeout: 2 * time.Second,
 	}
 }
 
-func newDriver(t testing.TB, c rabbitmqstream.Config) *rabbitmqstream.Driver {
+func newStream(t testing.TB, c rabbitmq.StreamConfig) *rabbitmq.StreamDriver {
 	t.Helper()
-	d, err := rabbitmqstream.New(c)
+	d, err := rabbitmq.NewStream(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +76,7 @@ func newDriver(t testing.TB, c rabbitmqstream.Config) *rabbitmqstream.Driver {
 }
 
 // read reads the stream from its beginning until nothing came for a while, by AMQP 0-9-1.
-func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
+func (b *streamBed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	t.Helper()
 	tag := harness.Unique(t, "reader")
 	deliveries, err := b.channel.Consume(topic, tag, false, false, false, false, amqp.Table{"x-stream-offset": "first"})
@@ -101,13 +99,13 @@ func (b *bed) read(t *testing.T, topic string) (found []sinktest.Message) {
 	}
 }
 
-// TestConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see
+// TestStreamConformance runs the suite of all drivers on a real server behind a proxy that cuts. Breaks it catches: see
 // there. Seen to fail with the ids of a batch counted again when it comes again.
-func TestConformance(t *testing.T) {
-	b := newBed(t)
+func TestStreamConformance(t *testing.T) {
+	b := newStreamBed(t)
 	sinktest.Run(t, func(t *testing.T) sinktest.Fixture {
 		return sinktest.Fixture{
-			Driver:       newDriver(t, b.config()),
+			Driver:       newStream(t, b.config()),
 			Topic:        func(t *testing.T, _ int) string { return b.topic(t) },
 			Read:         b.read,
 			Deduplicates: true,
@@ -138,11 +136,11 @@ func TestConformance(t *testing.T) {
 
 // Connections break before, in and after requests. Breaks it catches: an event lost, doubled or out of order. Seen to
 // fail with the ids of a batch counted again when it comes again.
-func TestCutsLoseDoubleAndReorderNothing(t *testing.T) {
+func TestStreamCutsLoseDoubleAndReorderNothing(t *testing.T) {
 	harness.Full(t)
-	b := newBed(t)
+	b := newStreamBed(t)
 	topic := b.topic(t)
-	d := newDriver(t, b.config())
+	d := newStream(t, b.config())
 	f := sinktest.NewFlow(t, d)
 	const n = 60_000
 	done := make(chan struct{})
@@ -173,9 +171,9 @@ func of(epoch int, topic string, from, n int) []*sink.Record {
 // from 1 in each epoch, with a name of each driver's own, with confirms believed, and with another name taken by a
 // relay whose first messages were dropped.
 func TestTheStreamDropsWhatAnEarlierEpochSends(t *testing.T) {
-	b := newBed(t)
+	b := newStreamBed(t)
 	topic := b.topic(t)
-	idle := sinktest.NewFlow(t, newDriver(t, b.config()))
+	idle := sinktest.NewFlow(t, newStream(t, b.config()))
 	poison := of(3, topic, 0, 1)
 	poison[0].Key = []byte("another")
 	poison[0].Headers.Add("\xff", nil) // which is seen when there is a connection, and not sent
@@ -185,7 +183,7 @@ func TestTheStreamDropsWhatAnEarlierEpochSends(t *testing.T) {
 	if some, err := idle.Results(t.Context(), nil); err != nil || some[0].Result != sink.Rejected {
 		t.Fatalf("poison: got %v, %v, want it rejected", some, err)
 	}
-	early, late := sinktest.NewFlow(t, newDriver(t, b.config())), sinktest.NewFlow(t, newDriver(t, b.config()))
+	early, late := sinktest.NewFlow(t, newStream(t, b.config())), sinktest.NewFlow(t, newStream(t, b.config()))
 	early.Send(of(3, topic, 0, 100))
 	late.Send(of(4, topic, 100, 10))
 	for _, f := range []*sinktest.Flow{early, idle} { // they do not know yet
@@ -212,10 +210,10 @@ func TestTheStreamDropsWhatAnEarlierEpochSends(t *testing.T) {
 // which the server would drop and confirm. Seen to fail with the name kept.
 func TestAnEpochThatIsCountedAgainLosesNothing(t *testing.T) {
 	harness.Full(t)
-	b := newBed(t)
+	b := newStreamBed(t)
 	topic := b.topic(t)
 	for turn, epoch := range []int{9, 2, 2} {
-		sinktest.NewFlow(t, newDriver(t, b.config())).Send(of(epoch, topic, 100*turn, 100))
+		sinktest.NewFlow(t, newStream(t, b.config())).Send(of(epoch, topic, 100*turn, 100))
 	}
 	sinktest.WantOnceInOrder(t, b.read(t, topic), 300)
 }
@@ -224,9 +222,9 @@ func TestAnEpochThatIsCountedAgainLosesNothing(t *testing.T) {
 // a question about an empty stream that is never answered. Seen to fail with the entries' offsets counted from 1, and
 // with the last chunk not looked at.
 func TestTailReadsWhatIsThere(t *testing.T) {
-	b := newBed(t)
+	b := newStreamBed(t)
 	topic := b.topic(t)
-	d := newDriver(t, b.config())
+	d := newStream(t, b.config())
 	query := sink.TailQuery{Topic: topic, Headers: [sink.TailHeaders]string{"id"}}
 	read := func() (list []string) {
 		t.Helper()
@@ -246,7 +244,7 @@ func TestTailReadsWhatIsThere(t *testing.T) {
 	}
 	const n = 3000
 	records := sinktest.Events(topic, 0, n)
-	sinktest.NewFlow(t, newDriver(t, b.config())).Send(records)
+	sinktest.NewFlow(t, newStream(t, b.config())).Send(records)
 	foreign := amqp.Publishing{Body: []byte("x")}
 	if err := b.channel.PublishWithContext(t.Context(), "", topic, false, false, foreign); err != nil {
 		t.Fatal(err)
@@ -294,13 +292,13 @@ func TestTailReadsWhatIsThere(t *testing.T) {
 // Breaks it catches: a stream that is made with other arguments, and a check that does not name the missing one. Seen
 // to fail with the arguments left out.
 func TestStreamsAreCreatedOnDemand(t *testing.T) {
-	b := newBed(t)
+	b := newStreamBed(t)
 	name := harness.Unique(t, "wanted")
 	c := b.config()
 	var created []string
-	c.NewStreams = rabbitmqstream.NewStreams{Create: true, MaxBytes: 1 << 30, MaxAge: 24 * time.Hour}
+	c.MissingStreams = rabbitmq.MissingStreams{Create: true, MaxBytes: 1 << 30, MaxAge: 24 * time.Hour}
 	c.Hooks.StreamCreated = func(stream string) { created = append(created, stream) }
-	f := sinktest.NewFlow(t, newDriver(t, c))
+	f := sinktest.NewFlow(t, newStream(t, c))
 	f.Send(sinktest.Events(name, 0, 10))
 	sinktest.WantOnceInOrder(t, b.read(t, name), 10)
 	arguments := amqp.Table{"x-queue-type": "stream", "x-max-length-bytes": int64(1 << 30), "x-max-age": "86400s"}
@@ -310,7 +308,7 @@ func TestStreamsAreCreatedOnDemand(t *testing.T) {
 	if len(created) != 1 || created[0] != name {
 		t.Errorf("created: got %v", created)
 	}
-	without := newDriver(t, b.config())
+	without := newStream(t, b.config())
 	if _, _, err := without.Examine(t.Context(), name); err != nil {
 		t.Errorf("examine a stream that is there: %v", err)
 	}
@@ -323,9 +321,9 @@ func TestStreamsAreCreatedOnDemand(t *testing.T) {
 // Breaks it catches: a stream that lost what it had confirmed, and no one hears of it. Seen to fail with the alarm not
 // raised.
 func TestAStreamThatIsMadeAgainRaisesAnAlarm(t *testing.T) {
-	b := newBed(t)
+	b := newStreamBed(t)
 	topic := b.topic(t)
-	d := newDriver(t, b.config())
+	d := newStream(t, b.config())
 	f := sinktest.NewFlow(t, d)
 	f.Send(sinktest.Events(topic, 0, 100))
 	if _, err := b.channel.QueueDelete(topic, false, false, false); err != nil {
@@ -345,11 +343,11 @@ func TestAStreamThatIsMadeAgainRaisesAnAlarm(t *testing.T) {
 
 // Breaks it catches: a wrong password taken for a server that is away, which no one would look at. Seen to fail with a
 // refused login taken for trouble of the cluster.
-func TestWrongPasswordIsConfigurationTrouble(t *testing.T) {
-	b := newBed(t)
+func TestStreamWrongPasswordIsConfigurationTrouble(t *testing.T) {
+	b := newStreamBed(t)
 	c := b.config()
 	c.URL = "rabbitmq-stream://guest:wrong@" + b.server.StreamAddr
-	f := sinktest.NewFlow(t, newDriver(t, c))
+	f := sinktest.NewFlow(t, newStream(t, c))
 	if _, err := f.Submit(t.Context(), sinktest.Events("any", 0, 1)); err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package rabbitmqstream_test
+package rabbitmq_test
 
 import (
 	"testing"
@@ -8,13 +8,13 @@ import (
 
 // BenchmarkStream is the engine with the driver before one stream.
 //
-//	go test -run '^$' -bench Stream -benchtime 500000x ./sink/rabbitmqstream
+//	go test -run '^$' -bench Stream -benchtime 500000x ./sink/rabbitmq
 func BenchmarkStream(b *testing.B) {
-	bed := newBed(b)
+	bed := newStreamBed(b)
 	topic := bed.topic(b)
 	c := bed.config()
 	c.URL = "rabbitmq-stream://guest:guest@" + bed.server.StreamAddr
-	f := sinktest.NewFlow(b, newDriver(b, c))
+	f := sinktest.NewFlow(b, newStream(b, c))
 	events := sinktest.Events(topic, 0, b.N)
 	for _, r := range events {
 		r.Value = append(r.Value, make([]byte, 291)...) // 300 bytes

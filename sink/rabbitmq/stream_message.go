@@ -1,4 +1,4 @@
-package rabbitmqstream
+package rabbitmq
 
 import (
 	"encoding/binary"
@@ -7,17 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
-)
-
-// Application properties of ours besides the record's headers, and headers that mean something here.
-const (
-	keyHeader       = "x-outbox-key"
-	eventIDHeader   = "x-event-id"
-	tombstoneHeader = "x-outbox-tombstone"
-	correlation     = "x-correlation-id"
-	epochHeader     = "x-outbox-epoch"
-	sourceHeader    = "x-outbox-source"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmq/internal/wire"
 )
 
 // AMQP 1.0: sections of a message, and the constructors of values.
@@ -38,33 +28,14 @@ const (
 )
 
 const (
-	// fixedSize is more than what a message takes besides its headers, key, value and properties made of headers.
-	fixedSize = 160
+	// messageSize is more than what a message takes besides its headers, key, value and properties made of headers.
+	messageSize = 160
 	// valueSize is more than what a value takes besides its bytes.
 	valueSize = 5
 )
 
-// brokers are the names of headers that RabbitMQ or its plugins read, or put there themselves. It makes headers of
-// application properties for readers by AMQP 0-9-1, and their sessions crash at CC and BCC that are strings.
-var brokers = map[string]string{
-	"CC": "further routing keys", "BCC": "further routing keys",
-	"x-death": "why and where a message was dead-lettered", "x-first-death-exchange": "the same",
-	"x-first-death-queue": "the same", "x-first-death-reason": "the same", "x-last-death-exchange": "the same",
-	"x-last-death-queue": "the same", "x-last-death-reason": "the same",
-	"x-delivery-count": "how often a message was delivered", "x-acquired-count": "the same",
-	"x-received-from": "the way of a federated message", "x-stream-offset": "the place of a message in a stream",
-}
-
-const (
-	// maxShort is the most bytes of a header's name and of message-id for readers by AMQP 0-9-1.
-	maxShort = 255
-	// maxCount is the most headers: Go's client for AMQP 0-9-1 closes the connection of a reader that gets a message with
-	// more than 8,192, ours and the server's own among them.
-	maxCount = 8000
-)
-
 // judge says why the record cannot be a message; nil: it can.
-func (c *Config) judge(r *sink.Record, frameLimit int) (reason *sink.Reason) {
+func (c *StreamConfig) judge(r *sink.Record, frameLimit int) (reason *sink.Reason) {
 	defer sink.Recover(&reason)
 	if n := r.Headers.Len(); n > maxCount {
 		return &sink.Reason{Class: outbox.Permanent, Code: "TOO_MANY_HEADERS",
@@ -98,8 +69,8 @@ func (c *Config) judge(r *sink.Record, frameLimit int) (reason *sink.Reason) {
 }
 
 // sizeOf bounds the record's size in a frame.
-func (c *Config) sizeOf(r *sink.Record) int {
-	n := wire.EntrySize + fixedSize + len(r.Key) + len(r.Value) + len(c.contentType(r))
+func (c *StreamConfig) sizeOf(r *sink.Record) int {
+	n := wire.EntrySize + messageSize + len(r.Key) + len(r.Value) + len(c.contentType(r))
 	for name, value := range r.Headers.All() {
 		n += len(name) + len(value) + 2*valueSize
 		switch name {
@@ -113,7 +84,7 @@ func (c *Config) sizeOf(r *sink.Record) int {
 }
 
 // contentType is the property of that name, "" for none.
-func (c *Config) contentType(r *sink.Record) string {
+func (c *StreamConfig) contentType(r *sink.Record) string {
 	if c.ContentType == "" && r.JSON {
 		return "application/json"
 	}
@@ -121,7 +92,7 @@ func (c *Config) contentType(r *sink.Record) string {
 }
 
 // appendMessage appends the record as a message of AMQP 1.0.
-func (c *Config) appendMessage(b []byte, r *sink.Record) []byte {
+func (c *StreamConfig) appendMessage(b []byte, r *sink.Record) []byte {
 	var id, kind, about []byte
 	for name, value := range r.Headers.All() {
 		switch name {

@@ -1,4 +1,4 @@
-package rabbitmqstream_test
+package rabbitmq_test
 
 import (
 	"encoding/base64"

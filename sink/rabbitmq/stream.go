@@ -1,4 +1,4 @@
-package rabbitmqstream
+package rabbitmq
 
 import (
 	"context"
@@ -9,16 +9,16 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmq/internal/wire"
 )
 
 // pingPause is how often the server is asked whether it is there.
 const pingPause = 2 * time.Second
 
-// Driver publishes to streams. Make it with New.
-type Driver struct {
+// StreamDriver publishes to streams. Make it with NewStream.
+type StreamDriver struct {
 	sink.Contact
-	config     Config
+	config     StreamConfig
 	changed    chan struct{} // never closed: streams are looked for when something is published
 	ended      context.Context
 	end        context.CancelFunc
@@ -30,25 +30,25 @@ type Driver struct {
 }
 
 var (
-	_ sink.Driver  = (*Driver)(nil)
-	_ sink.Tailer  = (*Driver)(nil)
-	_ sink.Witness = (*Driver)(nil)
-	_ sink.Leaver  = (*Driver)(nil)
-	_ sink.Dropper = (*Driver)(nil)
+	_ sink.Driver  = (*StreamDriver)(nil)
+	_ sink.Tailer  = (*StreamDriver)(nil)
+	_ sink.Witness = (*StreamDriver)(nil)
+	_ sink.Leaver  = (*StreamDriver)(nil)
+	_ sink.Dropper = (*StreamDriver)(nil)
 )
 
-// New makes a driver, which connects in the background.
-func New(c Config) (*Driver, error) {
+// NewStream makes a driver, which connects in the background.
+func NewStream(c StreamConfig) (*StreamDriver, error) {
 	if c.DialTimeout <= 0 {
 		c.DialTimeout = DefaultDialTimeout
 	}
 	if c.RequestTimeout <= 0 {
 		c.RequestTimeout = DefaultRequestTimeout
 	}
-	if _, err := parse(c.URL); err != nil {
+	if _, err := parseStream(c.URL); err != nil {
 		return nil, err
 	}
-	d := &Driver{config: c, changed: make(chan struct{})}
+	d := &StreamDriver{config: c, changed: make(chan struct{})}
 	d.frameLimit.Store(wire.DefaultFrameLimit)
 	d.ended, d.end = context.WithCancel(context.Background())
 	d.pinger.Go(d.ping)
@@ -56,10 +56,10 @@ func New(c Config) (*Driver, error) {
 }
 
 // Word returns the broker's word for a topic.
-func (*Driver) Word() string { return "stream" }
+func (*StreamDriver) Word() string { return "stream" }
 
 // Close implements [sink.Driver].
-func (d *Driver) Close() error {
+func (d *StreamDriver) Close() error {
 	d.end()
 	d.pinger.Wait()
 	d.Left()
@@ -67,7 +67,7 @@ func (d *Driver) Close() error {
 }
 
 // Left implements [sink.Leaver].
-func (d *Driver) Left() {
+func (d *StreamDriver) Left() {
 	for _, p := range d.publishers.All() {
 		<-p.turn
 		p.drop(nil)
@@ -76,13 +76,13 @@ func (d *Driver) Left() {
 }
 
 // Partitions implements [sink.Driver].
-func (d *Driver) Partitions(string) (int, error) { return 1, nil }
+func (d *StreamDriver) Partitions(string) (int, error) { return 1, nil }
 
 // Partition implements [sink.Driver].
-func (d *Driver) Partition(*sink.Record, int) int32 { return 0 }
+func (d *StreamDriver) Partition(*sink.Record, int) int32 { return 0 }
 
 // Node implements [sink.Driver]: each stream has a connection of its own.
-func (d *Driver) Node(topic string, _ int32) int32 {
+func (d *StreamDriver) Node(topic string, _ int32) int32 {
 	_, node := d.publishers.Of(topic, func() *publisher {
 		p := &publisher{driver: d, stream: topic, turn: make(chan struct{}, 1)}
 		p.turn <- struct{}{}
@@ -92,19 +92,19 @@ func (d *Driver) Node(topic string, _ int32) int32 {
 }
 
 // Changed implements [sink.Driver].
-func (d *Driver) Changed() <-chan struct{} { return d.changed }
+func (d *StreamDriver) Changed() <-chan struct{} { return d.changed }
 
 // Limits implements [sink.Driver]: a batch is one frame.
-func (d *Driver) Limits(string) (batch, record int) {
+func (d *StreamDriver) Limits(string) (batch, record int) {
 	limit := int(d.frameLimit.Load()) - wire.FrameHead
 	return limit, limit
 }
 
 // Size implements [sink.Driver].
-func (d *Driver) Size(r *sink.Record) int { return d.config.sizeOf(r) }
+func (d *StreamDriver) Size(r *sink.Record) int { return d.config.sizeOf(r) }
 
 // Produce implements [sink.Driver].
-func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
+func (d *StreamDriver) Produce(ctx context.Context, node int32, batches []*sink.Batch) {
 	p := d.publishers.At(node)
 	for _, b := range batches {
 		b.Outcome = p.produce(ctx, b)
@@ -112,20 +112,20 @@ func (d *Driver) Produce(ctx context.Context, node int32, batches []*sink.Batch)
 }
 
 // Dropped implements [sink.Dropper]: what may have been sent comes again under other ids.
-func (d *Driver) Dropped(b *sink.Batch) {
+func (d *StreamDriver) Dropped(b *sink.Batch) {
 	if s, _ := b.State.(*ids); s != nil && s.tried {
 		d.duplicates.Add(uint64(s.count))
 	}
 }
 
 // PossibleDuplicates implements [sink.Witness]: records that were sent again under another id.
-func (d *Driver) PossibleDuplicates() uint64 { return d.duplicates.Load() }
+func (d *StreamDriver) PossibleDuplicates() uint64 { return d.duplicates.Load() }
 
 // Alarms implements [sink.Witness].
-func (d *Driver) Alarms() []sink.Alarm { return d.alarms.Alarms() }
+func (d *StreamDriver) Alarms() []sink.Alarm { return d.alarms.Alarms() }
 
 // wentBack raises the alarm that the stream has lost messages that it had confirmed.
-func (d *Driver) wentBack(stream string, messages uint64) {
+func (d *StreamDriver) wentBack(stream string, messages uint64) {
 	d.alarms.Raise(sink.Alarm{
 		Kind: sink.AlarmOffsetsWentBack, Topic: stream, Partition: sink.WholeTopic,
 		Text: fmt.Sprintf("stream %s lacks the last %d messages that it had confirmed: it was deleted and made again, "+
@@ -134,7 +134,7 @@ func (d *Driver) wentBack(stream string, messages uint64) {
 }
 
 // dial connects, and notes whether that was possible.
-func (d *Driver) dial(ctx context.Context) (*wire.Conn, error) {
+func (d *StreamDriver) dial(ctx context.Context) (*wire.Conn, error) {
 	o, err := d.config.options()
 	var c *wire.Conn
 	if err == nil {
@@ -150,7 +150,7 @@ func (d *Driver) dial(ctx context.Context) (*wire.Conn, error) {
 // dialLeader connects to the node that leads the stream. Another node's copy may lack the end, so what is there may be
 // taken for missing. Where the leader cannot be reached at the address that it advertises, the configured node's copy
 // has to do.
-func (d *Driver) dialLeader(ctx context.Context, stream string) (*wire.Conn, error) {
+func (d *StreamDriver) dialLeader(ctx context.Context, stream string) (*wire.Conn, error) {
 	c, err := d.dial(ctx)
 	if err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (d *Driver) dialLeader(ctx context.Context, stream string) (*wire.Conn, err
 }
 
 // ping asks the server until the driver is closed.
-func (d *Driver) ping() {
+func (d *StreamDriver) ping() {
 	pause := time.NewTicker(pingPause)
 	defer pause.Stop()
 	var c *wire.Conn
@@ -211,7 +211,7 @@ func (d *Driver) ping() {
 }
 
 // heard notes whether the server answered.
-func (d *Driver) heard(err error) {
+func (d *StreamDriver) heard(err error) {
 	switch {
 	case err == nil || wire.IsAnswer(err) && sink.TroubleOf(err, sink.ClusterTrouble) != sink.ConfigurationTrouble:
 		d.Reached()

@@ -1,17 +1,17 @@
-package rabbitmqstream
+package rabbitmq
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmq/internal/wire"
 )
 
 // Examine connects and looks for the stream, which is the only one that there is, or empty. The text says what answered
 // and whether the stream is missing; nothing that could be risky is asked for. The error is why the server cannot
 // be used.
-func (d *Driver) Examine(ctx context.Context, stream string) (text string, risky bool, err error) {
+func (d *StreamDriver) Examine(ctx context.Context, stream string) (text string, risky bool, err error) {
 	c, err := d.dial(ctx)
 	if err != nil {
 		return "", false, err
@@ -24,7 +24,7 @@ func (d *Driver) Examine(ctx context.Context, stream string) (text string, risky
 	switch err := c.Stream(stream); {
 	case err == nil:
 		return text, false, nil
-	case errors.Is(err, wire.NoStream) && d.config.NewStreams.Create:
+	case errors.Is(err, wire.NoStream) && d.config.MissingStreams.Create:
 		return text + "; to be created: " + stream, false, nil
 	case errors.Is(err, wire.NoStream):
 		return "", false, fmt.Errorf("stream %s: %w", stream, d.config.explained(err, stream))

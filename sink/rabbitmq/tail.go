@@ -1,4 +1,4 @@
-package rabbitmqstream
+package rabbitmq
 
 import (
 	"context"
@@ -6,11 +6,11 @@ import (
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmq/internal/wire"
 )
 
 // Tail implements [sink.Tailer].
-func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
+func (d *StreamDriver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.TailRecord) error) error {
 	c, err := d.dialLeader(ctx, q.Topic)
 	if err != nil {
 		return errors.Join(sink.ErrUnreachable, err)

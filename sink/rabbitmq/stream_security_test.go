@@ -1,4 +1,4 @@
-package rabbitmqstream_test
+package rabbitmq_test
 
 import (
 	"context"
@@ -64,7 +64,7 @@ func secured(t *testing.T, target string, authority *harness.Authority) (port st
 // file that is not used. Seen to fail with the server's certificate not looked at.
 func TestTLSAndPasswordFile(t *testing.T) {
 	harness.Full(t)
-	b := newBed(t)
+	b := newStreamBed(t)
 	ours, theirs := harness.NewAuthority(t, "ours"), harness.NewAuthority(t, "theirs")
 	client := ours.Issue(t, "client", time.Now().Add(time.Hour))
 	password := filepath.Join(t.TempDir(), "password")
@@ -76,11 +76,11 @@ func TestTLSAndPasswordFile(t *testing.T) {
 	c.PasswordFile = password
 	c.TLS = certs.Files{CAFile: ours.File, CertFile: client.CertFile, KeyFile: client.KeyFile}
 	topic := b.topic(t)
-	sinktest.NewFlow(t, newDriver(t, c)).Send(sinktest.Events(topic, 0, 100))
+	sinktest.NewFlow(t, newStream(t, c)).Send(sinktest.Events(topic, 0, 100))
 	sinktest.WantOnceInOrder(t, b.read(t, topic), 100)
 
 	c.TLS.CAFile = theirs.File
-	_, _, err := newDriver(t, c).Examine(context.Background(), "")
+	_, _, err := newStream(t, c).Examine(context.Background(), "")
 	if err == nil || sink.TroubleOf(err, sink.ClusterTrouble) != sink.ConfigurationTrouble {
 		t.Errorf("a server that another authority vouches for: got %v, want trouble of the configuration", err)
 	}

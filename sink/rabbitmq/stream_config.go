@@ -1,4 +1,4 @@
-package rabbitmqstream
+package rabbitmq
 
 import (
 	"cmp"
@@ -15,25 +15,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/access/secret"
 	"github.com/cdc-relay/cdc-relay/internal/plain"
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmq/internal/wire"
 )
 
-// Defaults of [Config].
+// The schemes of [StreamConfig].URL, with their streamPorts.
 const (
-	DefaultDialTimeout    = 3 * time.Second
-	DefaultRequestTimeout = 10 * time.Second
+	streamScheme    = "rabbitmq-stream"
+	streamSchemeTLS = "rabbitmq-stream+tls"
 )
 
-// The schemes of [Config].URL, with their ports.
-const (
-	scheme    = "rabbitmq-stream"
-	schemeTLS = "rabbitmq-stream+tls"
-)
+var streamPorts = map[string]string{streamScheme: "5552", streamSchemeTLS: "5551"}
 
-var ports = map[string]string{scheme: "5552", schemeTLS: "5551"}
-
-// Config says where the server is. Files are read again at each connect.
-type Config struct {
+// StreamConfig says where the server is. Files are read again at each connect.
+type StreamConfig struct {
 	URL          string // rabbitmq-stream://user@host:port/vhost, rabbitmq-stream+tls:// for TLS
 	PasswordFile string
 	Name         string // of the connections, in the server's lists, and part of the publisher's name
@@ -42,29 +36,29 @@ type Config struct {
 	TypeHeader   string // the header that becomes subject
 	// Streams is a regular expression of the streams that are written to, for the rabbitmqctl commands in errors: a grant
 	// replaces the former one. "": the stream at hand.
-	Streams     string
-	NewStreams  NewStreams
-	TLS         certs.Files
-	DialTimeout time.Duration
+	Streams        string
+	MissingStreams MissingStreams
+	TLS            certs.Files
+	DialTimeout    time.Duration
 	// RequestTimeout bounds how long the server may take for one answer, or one batch.
 	RequestTimeout time.Duration
-	Hooks          Hooks
+	Hooks          StreamHooks
 }
 
-// NewStreams reports whether and how missing streams are created.
-type NewStreams struct {
+// MissingStreams reports whether and how missing streams are created.
+type MissingStreams struct {
 	Create   bool
 	MaxBytes int64         // the server deletes the oldest segments of a longer stream; 0: never
 	MaxAge   time.Duration // and segments that are older; 0: never
 }
 
-// Hooks observe. They must be quick; any may be nil.
-type Hooks struct {
+// StreamHooks observe. They must be quick; any may be nil.
+type StreamHooks struct {
 	StreamCreated func(stream string)
 	Alarm         func(sink.Alarm)
 }
 
-func (n NewStreams) arguments() map[string]string {
+func (n MissingStreams) arguments() map[string]string {
 	arguments := map[string]string{}
 	if n.MaxBytes > 0 {
 		arguments["max-length-bytes"] = strconv.FormatInt(n.MaxBytes, 10)
@@ -75,18 +69,18 @@ func (n NewStreams) arguments() map[string]string {
 	return arguments
 }
 
-func parse(text string) (*url.URL, error) {
+func parseStream(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
-	if err != nil || ports[u.Scheme] == "" || u.Hostname() == "" {
+	if err != nil || streamPorts[u.Scheme] == "" || u.Hostname() == "" {
 		return nil, wire.ConfigurationError{Err: errors.New("the URL of RabbitMQ's streams is not " +
-			scheme + "://user@host:port/vhost")}
+			streamScheme + "://user@host:port/vhost")}
 	}
 	return u, nil
 }
 
 // options reads the URL, and the files.
-func (c Config) options() (*wire.Options, error) {
-	u, err := parse(c.URL)
+func (c StreamConfig) options() (*wire.Options, error) {
+	u, err := parseStream(c.URL)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +97,7 @@ func (c Config) options() (*wire.Options, error) {
 	}
 	port := u.Port()
 	if port == "" {
-		port = ports[u.Scheme]
+		port = streamPorts[u.Scheme]
 	}
 	o.Address = net.JoinHostPort(u.Hostname(), port)
 	if c.PasswordFile != "" {
@@ -112,14 +106,14 @@ func (c Config) options() (*wire.Options, error) {
 			return nil, wire.ConfigurationError{Err: fmt.Errorf("read the password of RabbitMQ: %w", err)}
 		}
 	}
-	if u.Scheme == schemeTLS {
+	if u.Scheme == streamSchemeTLS {
 		o.TLS = &c.TLS
 	}
 	return o, nil
 }
 
 // explained names the command that helps.
-func (c Config) explained(err error, stream string) error {
+func (c StreamConfig) explained(err error, stream string) error {
 	o, problem := c.options()
 	switch {
 	case problem != nil:
@@ -128,7 +122,7 @@ func (c Config) explained(err error, stream string) error {
 			"or set rabbitmq_stream.create_streams.enabled", err, plain.Word(o.VirtualHost), plain.Word(stream))
 	case errors.Is(err, wire.AccessRefused):
 		own, create := plain.Word(cmp.Or(c.Streams, "^"+regexp.QuoteMeta(stream)+"$")), "''"
-		if c.NewStreams.Create {
+		if c.MissingStreams.Create {
 			create = own
 		}
 		return fmt.Errorf("%w; the user needs: rabbitmqctl set_permissions --vhost %s %s %s %s %s", err,

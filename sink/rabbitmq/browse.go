@@ -1,4 +1,4 @@
-package rabbitmqstream
+package rabbitmq
 
 import (
 	"context"
@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/sink"
-	"github.com/cdc-relay/cdc-relay/sink/rabbitmqstream/internal/wire"
+	"github.com/cdc-relay/cdc-relay/sink/rabbitmq/internal/wire"
 )
 
-var _ sink.Browser = (*Driver)(nil)
+var _ sink.Browser = (*StreamDriver)(nil)
 
 // Extent implements [sink.Browser].
-func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err error) {
+func (d *StreamDriver) Extent(ctx context.Context, topic string) (e sink.Extent, err error) {
 	c, err := d.dialLeader(ctx, topic)
 	if err != nil {
 		return e, err
@@ -43,7 +43,9 @@ func (d *Driver) Extent(ctx context.Context, topic string) (e sink.Extent, err e
 }
 
 // Browse implements [sink.Browser].
-func (d *Driver) Browse(ctx context.Context, topic string, from, before int64, each func(sink.Stored) error) error {
+func (d *StreamDriver) Browse(
+	ctx context.Context, topic string, from, before int64, each func(sink.Stored) error,
+) error {
 	if from >= before {
 		return nil
 	}
