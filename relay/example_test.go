@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
 )
 
-// A program that relays its own outbox. Run cdc-relay init once before, or call install.Create. See examples/embed for
-// the whole of it, which a test runs against real servers.
+// A program that relays its own outbox. Run cdc-relay init once before, or call Init. See examples/embed for the whole
+// of it, which a test runs against real servers.
 func Example() {
 	cfg := config.Default()
 	cfg.Postgres.URL = "postgres://shop@db/shop"
@@ -30,6 +30,15 @@ func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if err := r.Run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// A program that relays its own outbox creates the tables, the publication and the slot first.
+func ExampleInit() {
+	cfg := config.Default()
+	cfg.Postgres.URL = "postgres://shop@db/shop"
+	if err := relay.Init(context.Background(), cfg); err != nil {
 		log.Fatal(err)
 	}
 }

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -28,6 +29,18 @@ type Setup = bootstrap.Setup
 // NewSetup returns a Setup for the server of the configuration.
 func NewSetup(c config.Config, tables Tables, log zerolog.Logger) Setup {
 	return Setup{Config: c, Replication: ReplicationConfig(c), Store: tables, Server: server{}, Logger: log}
+}
+
+// Init creates what is missing in the database of the configuration, as the command init does: the outbox if there is
+// none, the relay's own tables and view, the publication and the slot. Existing objects stay as they are. Call it before
+// the first Run.
+func Init(ctx context.Context, c config.Config) error {
+	st, err := store.Open(ctx, StoreConfig(c))
+	if err != nil {
+		return err
+	}
+	defer st.Close()
+	return NewSetup(c, st, zerolog.Nop()).CreateAll(ctx, st.MakeView)
 }
 
 func (r *Relay) setup() Setup {

@@ -57,7 +57,7 @@ var modules = map[string]room{
 	"test/forgetful": {external: []string{"github.com/hanwen/go-fuse/v2"}},
 
 	// What a user copies: it knows nothing of the relay.
-	"examples/embed": {own: []string{"config", "relay/install", "relay", "sink", "sink/kafka"},
+	"examples/embed": {own: []string{"config", "relay", "sink", "sink/kafka"},
 		external: []string{"github.com/prometheus/client_golang"}},
 	"examples/consumer": {
 		own:      []string{"inbox", "inbox/prom"},

@@ -19,7 +19,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/relay/install"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
 )
@@ -41,7 +40,7 @@ func main() {
 // Relay relays until the context ends.
 func Relay(ctx context.Context, cfg config.Config, driver sink.Driver, log *slog.Logger,
 	metrics prometheus.Registerer) error {
-	if err := install.Create(ctx, cfg); err != nil {
+	if err := relay.Init(ctx, cfg); err != nil {
 		return fmt.Errorf("create what the relay needs: %w", err)
 	}
 	r, err := relay.New(cfg, driver, relay.WithSlog(log), relay.WithRegisterer(metrics))

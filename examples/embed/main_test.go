@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { harness.Main(m) }
 
 // Breaks it catches: a face that misses something which a program needs to relay by itself: the tables, the metrics in
-// its own registry, its logger. Seen to fail with install.Create left out.
+// its own registry, its logger. Seen to fail with relay.Init left out.
 func TestProgramRelaysItsOwnOutbox(t *testing.T) {
 	pg := harness.Postgres(t)
 	broker, err := embedded.StartFakeKafka(embedded.FakeKafkaConfig{Topics: map[string]int32{"outbox.event.order": 3}})

@@ -14,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/replication"
 )
 
 // What became, or would become, of a thing.
@@ -110,36 +109,9 @@ func look(ctx context.Context, cfg config.Config) (published bool, release int, 
 	return published, release, nil
 }
 
-// Create creates what is missing, for a program that embeds a relay.
-func Create(ctx context.Context, cfg config.Config) error {
-	st, err := store.Open(ctx, relay.StoreConfig(cfg))
-	if err != nil {
-		return err
-	}
-	defer st.Close()
-	return All(ctx, cfg, st)
-}
-
 // All creates what is missing, the way that a first start would, and before that the outbox itself.
 func All(ctx context.Context, cfg config.Config, st *store.Store) error {
-	s := setup(cfg, st)
-	if err := s.CheckSlot(ctx); err != nil {
-		return err
-	}
-	if err := s.CanDecode(ctx); err != nil {
-		return err
-	}
-	if err := s.CreateTables(ctx); err != nil {
-		return err
-	}
-	if err := st.MakeView(ctx); err != nil {
-		return err
-	}
-	_, err := s.Prepare(ctx)
-	if _, streaming := errors.AsType[*replication.SlotBusyError](err); streaming {
-		return nil // a relay runs: all that it needs is there
-	}
-	return err
+	return setup(cfg, st).CreateAll(ctx, st.MakeView)
 }
 
 // ButSlot creates tables and publication, and leaves to the first start what decides which events are the relay's.

@@ -217,6 +217,21 @@ func (s Setup) makeSlot(ctx context.Context, f *found) error {
 	return s.tableFirst(ctx, at)
 }
 
+// CreateAll creates what is missing before a first start: the outbox, the relay's own objects, the publication and the
+// slot. View creates the view.
+func (s Setup) CreateAll(ctx context.Context, view func(context.Context) error) error {
+	for _, step := range []func(context.Context) error{s.CheckSlot, s.CanDecode, s.CreateTables, view} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	_, err := s.Prepare(ctx)
+	if _, streaming := errors.AsType[*replication.SlotBusyError](err); streaming {
+		return nil // a relay runs: all that it needs is there
+	}
+	return err
+}
+
 // PreparePublication makes the publication if there is none, where there is no slot yet, and refuses one that would
 // hide rows. It makes nothing for which the server keeps WAL, nor decides which events are the relay's: until the first
 // start another worker may publish from the outbox. The tables must be there. It returns a *halt.Error as Prepare does.
