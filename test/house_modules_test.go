@@ -50,7 +50,7 @@ var modules = map[string]room{
 	"test/openapi": { // and what compares requests and answers with a document
 		external: []string{"github.com/pb33f/libopenapi", "github.com/pb33f/libopenapi-validator"},
 		tests: []string{
-			"internal/web", "config", "internal/web/consumers", "docs", "relay/install/inbox", "relay", "sink/kafka",
+			"internal/web", "config", "internal/web/consumers", "docs", "internal/doctor/install/inbox", "relay", "sink/kafka",
 			"internal/store",
 		},
 	},

@@ -200,7 +200,7 @@ var house = map[string]room{
 	"internal/web/consumers": { // of store it uses how lists, ages and payloads are told
 		own: []string{"internal/access/login", "internal/access/secret",
 			"internal/store"}, external: []string{"github.com/jackc/pgx/v5"},
-		tests: []string{"relay/install/inbox"},
+		tests: []string{"internal/doctor/install/inbox"},
 	},
 	"docs":                  {},
 	"internal/web/console":  {},
@@ -211,7 +211,7 @@ var house = map[string]room{
 			"internal/web/consumers", "internal/outbox", "relay", "internal/run/halt", "internal/watch/meter",
 			"internal/store"},
 		external: []string{"github.com/prometheus/client_golang", "github.com/rs/zerolog"},
-		tests:    []string{"config", "relay/install/inbox", "sink/kafka"},
+		tests:    []string{"config", "internal/doctor/install/inbox", "sink/kafka"},
 	},
 
 	"internal/watch/tracing": {
@@ -232,9 +232,9 @@ var house = map[string]room{
 			"github.com/aws/aws-msk-iam-sasl-signer-go", "github.com/rs/zerolog", "github.com/segmentio/kafka-go",
 		},
 	},
-	"relay/install": {own: []string{"config", "internal/access/login", "relay", "replication", "internal/store"},
+	"internal/doctor/install": {own: []string{"config", "internal/access/login", "relay", "replication", "internal/store"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"}},
-	"relay/install/inbox": {own: []string{"internal/store"}, external: []string{"github.com/jackc/pgx/v5"}},
+	"internal/doctor/install/inbox": {own: []string{"internal/store"}, external: []string{"github.com/jackc/pgx/v5"}},
 	// These two look at databases and brokers in ways that no run needs, so they ask their drivers themselves.
 	"internal/doctor/check": {
 		own: []string{"config", "internal/brokers", "internal/access/login", "internal/outbox", "relay/registry",
@@ -249,7 +249,7 @@ var house = map[string]room{
 		external: []string{"github.com/segmentio/kafka-go", "golang.org/x/sync"},
 	},
 	"internal/bench": {
-		own: []string{"config", "internal/brokers", "relay/install", "internal/outbox", "relay", "replication",
+		own: []string{"config", "internal/brokers", "internal/doctor/install", "internal/outbox", "relay", "replication",
 			"internal/store", "internal/doctor/verify/audit"},
 		external: []string{"github.com/rs/zerolog", "github.com/segmentio/kafka-go", "golang.org/x/sync"},
 	},
@@ -271,7 +271,7 @@ var house = map[string]room{
 	}, external: []string{"github.com/spf13/cobra"}},
 	"cmd/cdc-relay/internal/configure": { // of relay it uses what a configuration means to the store
 		own: []string{
-			"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "relay/install", "relay", "internal/store",
+			"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "internal/doctor/install", "relay", "internal/store",
 		},
 		external: []string{"github.com/spf13/cobra"},
 	},
@@ -283,7 +283,7 @@ var house = map[string]room{
 	}, external: []string{"github.com/spf13/cobra"}},
 	"cmd/cdc-relay/internal/show": {own: []string{
 		"internal/bench", "internal/doctor/check", "cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config",
-		"internal/web/consumers", "relay/install", "relay",
+		"internal/web/consumers", "internal/doctor/install", "relay",
 		"internal/store", "internal/doctor/verify/audit", "internal/doctor/verify/effects",
 	}},
 	"cmd/cdc-relay": {
@@ -292,7 +292,7 @@ var house = map[string]room{
 			"cmd/cdc-relay/internal/configure", "cmd/cdc-relay/internal/edit",
 			"cmd/cdc-relay/internal/show", "cmd/cdc-relay/internal/slot", "cmd/internal/cli", "cmd/internal/demo",
 			"config", "internal/run/directory", "internal/message/schemas",
-			"internal/web/consumers", "internal/brokers", "relay/install", "relay/install/inbox",
+			"internal/web/consumers", "internal/brokers", "internal/doctor/install", "internal/doctor/install/inbox",
 			"internal/watch/logqueue", "internal/outbox", "relay", "replication", "internal/store",
 			"internal/watch/tracing", "internal/doctor/verify/audit", "internal/doctor/verify/effects",
 		},
@@ -302,7 +302,7 @@ var house = map[string]room{
 	"cmd/cdc-relay-demo": {
 		own: []string{
 			"internal/web", "cmd/internal/cli", "cmd/internal/demo", "config", "test/embedded",
-			"relay/install", "relay", "internal/store", "sink", "sink/kafka", "sink/nats",
+			"internal/doctor/install", "relay", "internal/store", "sink", "sink/kafka", "sink/nats",
 		},
 		external: []string{
 			"github.com/rs/zerolog",

@@ -16,10 +16,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/brokers"
 	"github.com/cdc-relay/cdc-relay/internal/doctor/check"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/install"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/install/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
-	"github.com/cdc-relay/cdc-relay/relay/install"
-	"github.com/cdc-relay/cdc-relay/relay/install/inbox"
 )
 
 type initCommand struct {

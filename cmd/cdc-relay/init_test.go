@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/relay/install"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/install"
 )
 
 const inventory = `SELECT (SELECT count(*) FROM pg_class

@@ -34,7 +34,7 @@ var pasted = map[string]string{
 	"cmd/cdc-relay/internal/configure": "cmd/cdc-relay TestConfigInitNamesTheColumnThatATableLacks",
 	"cmd/cdc-relay/internal/show":      "it has the place of a password, and of the application's role",
 	"replication/standby.go":           "it has the place of the standbys",
-	"relay/install/inbox":              "it runs them itself",
+	"internal/doctor/install/inbox":    "it runs them itself",
 	"internal/bench":                   "it runs them itself",
 }
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/cdc-relay/cdc-relay/internal/doctor/install/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/web"
 	"github.com/cdc-relay/cdc-relay/internal/web/consumers"
-	"github.com/cdc-relay/cdc-relay/relay/install/inbox"
 )
 
 // held gives a consumer two parked events for each of three keys, and a dead letter of a key of its own.

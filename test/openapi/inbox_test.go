@@ -4,9 +4,9 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/cdc-relay/cdc-relay/internal/doctor/install/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/web"
 	"github.com/cdc-relay/cdc-relay/internal/web/consumers"
-	"github.com/cdc-relay/cdc-relay/relay/install/inbox"
 )
 
 // desk opens an inbox, whether there is one or not.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/internal/doctor/install/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
-	"github.com/cdc-relay/cdc-relay/relay/install/inbox"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 

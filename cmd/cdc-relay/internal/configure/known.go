@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/relay/install"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/install"
 )
 
 // known is the outbox table of a library. What its columns hold cannot be seen in the catalog, such as what a number in

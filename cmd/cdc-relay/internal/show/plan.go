@@ -5,7 +5,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/relay/install"
+	"github.com/cdc-relay/cdc-relay/internal/doctor/install"
 )
 
 // Plan prints what is missing, as SQL, or what was created.

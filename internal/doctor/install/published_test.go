@@ -31,7 +31,7 @@ func TestWaitPublishedTellsWhatBecameOfEvents(t *testing.T) {
 		('`+published+`', 'order', '1', 'made', '{}', now()), ('`+pending+`', 'order', '1', 'made', '{}', NULL)`)
 	ask := exec.CommandContext(t.Context(), "go", "run", ".", pg.URL, "public.outbox_events_status", published,
 		strings.ToUpper(published), pending, "00000000-0000-7000-8000-00000000000c")
-	ask.Dir = "../../emit/testdata/published"
+	ask.Dir = "../../../emit/testdata/published"
 	var errs strings.Builder
 	ask.Stderr = &errs
 	out, err := ask.Output()

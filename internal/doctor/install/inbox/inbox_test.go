@@ -11,7 +11,7 @@ import (
 // Break it catches: an inbox that init makes and one that the Go module makes, which differ. Seen to fail with a file
 // changed on one side, and with one that the other side lacks.
 func TestTheFilesAreThoseOfTheModule(t *testing.T) {
-	module := "../../../inbox/internal/ledger"
+	module := "../../../../inbox/internal/ledger"
 	theirs, err := filepath.Glob(filepath.Join(module, "*.sql"))
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +26,7 @@ func TestTheFilesAreThoseOfTheModule(t *testing.T) {
 			t.Fatal(err)
 		}
 		if other, err := os.ReadFile(filepath.Join(module, name)); err != nil || !bytes.Equal(mine, other) {
-			t.Errorf("%s is not the module's (%v): copy inbox/internal/ledger/*.sql to relay/install/inbox", name, err)
+			t.Errorf("%s is not the module's (%v): copy inbox/internal/ledger/*.sql to internal/doctor/install/inbox", name, err)
 		}
 	}
 }
