@@ -55,6 +55,10 @@ type Config struct {
 	// relation are Ignored with Foreign set. Binding to OIDs and not to a name detects a table that was swapped
 	// for another of the same name.
 	Tables []uint32
+	// Sources is for several outboxes in one stream. It returns the source of a relation that is not in Tables, which
+	// its events get, or false for a relation that is not an outbox. It is asked at each Relation message, before the
+	// first row of the relation. nil: there are no others.
+	Sources func(*Relation) (source int32, is bool)
 	// CreatedIn is the time zone of a created_at that has none; its values are turned into UTC. nil: they stay as they
 	// are.
 	CreatedIn *time.Location
@@ -105,6 +109,7 @@ const postgresEpoch = 946_684_800_000_000
 type Decoder struct {
 	columns outbox.Columns
 	bound   map[uint32]bool
+	sources func(*Relation) (source int32, is bool)
 	created *time.Location
 
 	relations map[uint32]*binding // what this connection announced, bound and foreign
@@ -115,14 +120,33 @@ type Decoder struct {
 
 	inTransaction bool
 	commitLSN     outbox.LSN // of the open transaction
-	index         uint32     // of the next bound row in the open transaction
+	begun         uint64     // transactions so far; counters compare with it
+	counters      map[int32]*counter
 	lastEnd       outbox.LSN // end of the last transaction
 	failed        error      // the error after which this connection cannot be decoded further
 }
 
+// counter counts the rows of one source in a transaction. A position does not depend on which other outboxes the decoder
+// knew when it was decoded: the same row has it again after a restart.
+type counter struct {
+	transaction uint64 // that next is of
+	next        uint32
+}
+
+// take returns the index of the next row in the transaction.
+func (c *counter) take(transaction uint64) (index uint32) {
+	if c.transaction != transaction {
+		c.transaction, c.next = transaction, 0
+	}
+	index = c.next
+	c.next++
+	return index
+}
+
 // New returns a decoder for a new connection.
 func New(c Config) *Decoder {
-	d := &Decoder{columns: c.Columns, created: c.CreatedIn, bound: make(map[uint32]bool, len(c.Tables))}
+	d := &Decoder{columns: c.Columns, created: c.CreatedIn, sources: c.Sources, bound: make(map[uint32]bool, len(c.Tables)),
+		counters: make(map[int32]*counter)}
 	d.columns.Extra = append([]string(nil), c.Columns.Extra...)
 	for _, oid := range c.Tables {
 		d.bound[oid] = true
@@ -136,15 +160,15 @@ func New(c Config) *Decoder {
 func (d *Decoder) Reset() {
 	d.relations = make(map[uint32]*binding)
 	d.last = nil
-	d.inTransaction, d.commitLSN, d.index, d.lastEnd = false, 0, 0, 0
+	d.inTransaction, d.commitLSN, d.lastEnd = false, 0, 0
 	d.failed = nil
 }
 
 // Decode decodes one message: the payload of one XLogData.
 //
 // For an Insert it fills ev, whose bytes then alias data; a bytea column is decoded from hex in place, so data itself
-// changes. ev.Position gets the commit LSN and the row's index among the transaction's bound rows; its Epoch is the
-// caller's and stays as it is. For other kinds ev is not touched. Decode of a row does not allocate once ev.Extra has
+// changes. ev.Position gets the commit LSN and the row's index among the transaction's rows of its source; its Epoch is
+// the caller's and stays as it is. For other kinds ev is not touched. Decode of a row does not allocate once ev.Extra has
 // its size.
 //
 // Errors: *[MalformedError], *[ColumnError], *[RowError]. All of them end the connection: until Reset, Decode returns
@@ -211,7 +235,8 @@ func (d *Decoder) begin(data []byte) (Message, error) {
 		return Message{}, d.malformed(data, 1, fmt.Sprintf("begin of a transaction that committed at %v, before the end %v "+
 			"of the one before it", m.LSN, d.lastEnd))
 	}
-	d.inTransaction, d.commitLSN, d.index = true, m.LSN, 0
+	d.inTransaction, d.commitLSN = true, m.LSN
+	d.begun++
 	return m, nil
 }
 

@@ -42,6 +42,8 @@ type binding struct {
 	name    string // for errors
 	foreign bool
 	count   int // columns in each row
+	source  int32
+	rows    *counter // of the source
 
 	id, eventType, payload                         int
 	aggregateType, aggregateID, headers, createdAt int // or noColumn
@@ -69,7 +71,16 @@ func (d *Decoder) relation(data []byte) (Message, error) {
 		return Message{}, err
 	}
 	b := &binding{oid: rel.OID, name: tableName(rel), count: count, foreign: !d.bound[rel.OID]}
+	if b.foreign && d.sources != nil {
+		var is bool
+		b.source, is = d.sources(rel)
+		b.foreign = !is
+	}
 	if !b.foreign {
+		if b.rows = d.counters[b.source]; b.rows == nil {
+			b.rows = new(counter)
+			d.counters[b.source] = b.rows
+		}
 		if err := d.bind(b, rel); err != nil {
 			return Message{}, err
 		}

@@ -58,7 +58,7 @@ func (d *Decoder) insert(data []byte, ev *outbox.Event) (Message, error) {
 // fill puts the values that tuple read into ev.
 func (d *Decoder) fill(b *binding, data []byte, ev *outbox.Event) error {
 	if d.values[b.id] == nil {
-		return &RowError{Table: b.name, Column: d.columns.ID, LSN: d.commitLSN, Index: d.index,
+		return &RowError{Table: b.name, Column: d.columns.ID, LSN: d.commitLSN, Index: b.rows.take(d.begun),
 			Why: "is NULL, so the event has no identity; publish only tables whose id column is NOT NULL"}
 	}
 	for _, column := range b.bytea {
@@ -106,8 +106,8 @@ func (d *Decoder) fill(b *binding, data []byte, ev *outbox.Event) error {
 	}
 	ev.Position.Table = false
 	ev.Position.Order = uint64(d.commitLSN)
-	ev.Position.Index = d.index
-	d.index++
+	ev.Position.Index = b.rows.take(d.begun)
+	ev.Source = b.source
 	return nil
 }
 

@@ -160,17 +160,17 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 		}
 		switch message.Kind {
 		case decoder.Begin:
-			s.commitLSN, s.committed, s.index, s.began = message.LSN, message.Time, 0, m.WALEnd
+			s.commitLSN, s.committed, s.rows, s.began = message.LSN, message.Time, 0, m.WALEnd
 			steps = append(steps, step{kind: stepBegin, lsn: message.LSN, time: message.Time})
 		case decoder.Commit:
-			if s.began != 0 && s.index > 0 && message.LSN > s.began {
-				s.wal, s.walEvents = s.wal+uint64(message.LSN-s.began), s.walEvents+uint64(s.index)
+			if s.began != 0 && s.rows > 0 && message.LSN > s.began {
+				s.wal, s.walEvents = s.wal+uint64(message.LSN-s.began), s.walEvents+uint64(s.rows)
 			}
 			steps = append(steps, step{kind: stepCommit, lsn: message.End})
 		case decoder.Insert:
 			d.Received, d.Committed = received, s.committed
-			d.Event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(s.commitLSN), Index: s.index}
-			s.index++
+			d.Event.Position.Epoch = s.state.Era
+			s.rows++
 			s.use()
 			steps = append(steps, step{kind: stepInsert, delivery: d})
 		case decoder.RelationMessage:

@@ -83,8 +83,8 @@ type redelivery struct {
 type transaction struct {
 	inTx      bool
 	commitLSN outbox.LSN
-	committed int64 // when, microseconds since the Unix epoch
-	index     uint32
+	committed int64      // when, microseconds since the Unix epoch
+	rows      uint32     // of the outbox so far
 	began     outbox.LSN // the place of its first change in the WAL; 0: not known
 	wal       uint64     // of transactions, from their first change to their commit, since the last look,
 	walEvents uint64     // and how many events they had
