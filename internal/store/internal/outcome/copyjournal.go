@@ -2,6 +2,7 @@ package outcome
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"slices"
@@ -87,9 +88,10 @@ const (
 	null        = 0xffffffff // as the length of a field
 )
 
-// fill encodes a batch: one row with the array of its ids, and its journal rows.
+// fill encodes a batch: a row for each source with the array of its ids, and its journal rows. Source is of what has
+// none of its own.
 //
-// Both are in the order of the ids, as text. A batch mixes acknowledgements of several partitions; in order, the
+// Both are in the order of sources and ids, as text. A batch mixes acknowledgements of several partitions; in order, the
 // ids that most outboxes have, which grow with time, are neighbours in the journal's index and in the outbox: less of
 // the server's time here and when the mirror marks the rows, and fuller pages.
 func (c *copyBuffer) fill(idType string, source int32, published []record.Published) error {
@@ -97,32 +99,53 @@ func (c *copyBuffer) fill(idType string, source int32, published []record.Publis
 	for i := range published {
 		c.order = append(c.order, int32(i))
 	}
-	slices.SortFunc(c.order, func(x, y int32) int { return bytes.Compare(published[x].ID, published[y].ID) })
+	slices.SortFunc(c.order, func(x, y int32) int {
+		return cmp.Or(cmp.Compare(published[x].Source, published[y].Source),
+			bytes.Compare(published[x].ID, published[y].ID))
+	})
 
-	b := append(c.batch[:0], copyHeader...)
-	b = binary.BigEndian.AppendUint16(b, 3) // fields
+	c.batch, c.rows = append(c.batch[:0], copyHeader...), append(c.rows[:0], copyHeader...)
+	for left := c.order; len(left) > 0; {
+		own := published[left[0]].Source
+		n := 1
+		for n < len(left) && published[left[n]].Source == own {
+			n++
+		}
+		if err := c.appendRun(idType, cmp.Or(own, source), published, left[:n]); err != nil {
+			return err
+		}
+		left = left[n:]
+	}
+	c.batch = binary.BigEndian.AppendUint16(c.batch, copyTrailer)
+	c.rows = binary.BigEndian.AppendUint16(c.rows, copyTrailer)
+	return nil
+}
+
+// appendRun appends what order lists of published, all of one source.
+func (c *copyBuffer) appendRun(idType string, source int32, published []record.Published, order []int32) error {
+	b := binary.BigEndian.AppendUint16(c.batch, 3) // fields
 	b = db.AppendInt4(b, source)
-	b = db.AppendInt4(b, int32(len(published)))
+	b = db.AppendInt4(b, int32(len(order)))
 	b = binary.BigEndian.AppendUint32(b, 0) // the array's length, known below
 	array := len(b)
-	b, err := db.AppendIDs(b, idType, len(published), func(i int) []byte { return published[c.order[i]].ID })
+	b, err := db.AppendIDs(b, idType, len(order), func(i int) []byte { return published[order[i]].ID })
 	if err != nil {
 		return err
 	}
 	binary.BigEndian.PutUint32(b[array-4:], uint32(len(b)-array))
-	c.appendRows(source, b[array+db.ArrayHeaderSize:], published)
-	c.batch = binary.BigEndian.AppendUint16(b, copyTrailer)
+	c.batch = b
+	c.appendRows(source, b[array+db.ArrayHeaderSize:], published, order)
 	return nil
 }
 
 // appendRows makes the journal rows. The ids are the elements of an array, which have the form of a row's fields.
-func (c *copyBuffer) appendRows(source int32, ids []byte, published []record.Published) {
-	size := len(copyHeader) + 2 + len(ids)
-	for i := range published {
+func (c *copyBuffer) appendRows(source int32, ids []byte, published []record.Published, order []int32) {
+	size := len(ids) + 2
+	for _, i := range order {
 		size += 2 + 5*4 + 4 + 4 + 8 + 4 + len(published[i].Topic)
 	}
-	b := append(slices.Grow(c.rows[:0], size), copyHeader...)
-	for _, i := range c.order {
+	b := slices.Grow(c.rows, size)
+	for _, i := range order {
 		e := &published[i]
 		b = binary.BigEndian.AppendUint16(b, 6) // fields
 		b = db.AppendInt4(b, source)
@@ -137,7 +160,7 @@ func (c *copyBuffer) appendRows(source int32, ids []byte, published []record.Pub
 			b = db.AppendInt4(b, e.Mark)
 		}
 	}
-	c.rows = binary.BigEndian.AppendUint16(b, copyTrailer)
+	c.rows = b
 }
 
 func (s *Writer) encoded(idType string, published []record.Published) (int, error) {

@@ -1,6 +1,7 @@
 package outcome
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -80,7 +81,7 @@ func (s *Writer) refuseTaken(ctx context.Context, tx pgx.Tx, o *db.Table, source
 		if markOf(e) <= 0 {
 			continue
 		}
-		p := new(db.Params).Int4(source)
+		p := new(db.Params).Int4(cmp.Or(e.Event.Source, source))
 		if err := p.ID(o.IDType, e.Event.ID); err != nil {
 			return err
 		}
@@ -124,7 +125,7 @@ func (s *Writer) parkEach(ctx context.Context, tx pgx.Tx, o *db.Table, source in
 
 func (s *Writer) parkParams(o *db.Table, source int32, e *record.Parked) (*db.Params, error) {
 	ev := e.Event
-	p := new(db.Params).Int4(source)
+	p := new(db.Params).Int4(cmp.Or(ev.Source, source))
 	if err := p.ID(o.IDType, ev.ID); err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package outcome
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -32,10 +33,10 @@ func (s *Writer) SettleRetried(ctx context.Context, published []record.Published
 			return s.copyInto(ctx, tx.Conn().PgConn(), "", "", o, source, published)
 		})
 		if isUniqueViolation(err) { // some are journaled
-			var journal *db.Params
-			if journal, err = JournalParams(o.IDType, source, published); err == nil {
+			var journal []*db.Params
+			if journal, err = s.journalParams(o.IDType, source, published); err == nil {
 				err = s.settleRetried(ctx, o, source, published, func(tx pgx.Tx) error {
-					return db.ExecWire(ctx, tx, s.db.SQL(o, rejournalSQL), journal)
+					return execEach(ctx, tx, s.db.SQL(o, rejournalSQL), journal)
 				})
 			}
 		}
@@ -48,29 +49,36 @@ func (s *Writer) SettleRetried(ctx context.Context, published []record.Published
 
 func (s *Writer) settleRetried(ctx context.Context, o *db.Table, source int32, published []record.Published,
 	journal func(pgx.Tx) error) error {
-	p := new(db.Params).Int4(source)
-	if err := p.IDs(o.IDType, len(published), func(i int) []byte { return published[i].ID }); err != nil {
-		return err
-	}
 	return s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
 		if err := journal(tx); err != nil {
 			return err
 		}
-		gone := tx.Conn().PgConn().ExecParams(ctx, s.db.Names.SQL(unparkSQL), p.Values, p.OIDs, p.Formats, nil).Read()
-		if gone.Err != nil || len(gone.Rows) == 0 {
-			return gone.Err
-		}
-		replayed := new(db.Params).Int4(source)
-		if err := replayed.IDs(o.IDType, len(gone.Rows), func(i int) []byte { return gone.Rows[i][0] }); err != nil {
-			return err
-		}
-		requests := make([]string, len(gone.Rows))
-		for i, row := range gone.Rows {
-			requests[i] = string(row[1])
-		}
-		replayed.Add(pgtype.Int8ArrayOID, db.TextFormat, []byte("{"+strings.Join(requests, ",")+"}"))
-		return db.ExecWire(ctx, tx, s.db.Names.SQL(closeReplayedSQL), replayed)
+		return bySource(published, source, sourceOf, func(source int32, published []record.Published) error {
+			return s.unpark(ctx, tx, o, source, published)
+		})
 	})
+}
+
+// unpark takes events out of the parked ones, and closes the dead letters of those that were replayed.
+func (s *Writer) unpark(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, published []record.Published) error {
+	p := new(db.Params).Int4(source)
+	if err := p.IDs(o.IDType, len(published), func(i int) []byte { return published[i].ID }); err != nil {
+		return err
+	}
+	gone := tx.Conn().PgConn().ExecParams(ctx, s.db.Names.SQL(unparkSQL), p.Values, p.OIDs, p.Formats, nil).Read()
+	if gone.Err != nil || len(gone.Rows) == 0 {
+		return gone.Err
+	}
+	replayed := new(db.Params).Int4(source)
+	if err := replayed.IDs(o.IDType, len(gone.Rows), func(i int) []byte { return gone.Rows[i][0] }); err != nil {
+		return err
+	}
+	requests := make([]string, len(gone.Rows))
+	for i, row := range gone.Rows {
+		requests[i] = string(row[1])
+	}
+	replayed.Add(pgtype.Int8ArrayOID, db.TextFormat, []byte("{"+strings.Join(requests, ",")+"}"))
+	return db.ExecWire(ctx, tx, s.db.Names.SQL(closeReplayedSQL), replayed)
 }
 
 const retryLaterSQL = `UPDATE {parked} SET retry_count = u.attempts, last_error = u.text, error_class = u.class,
@@ -83,27 +91,33 @@ FROM unnest($2, $3, $4, $5, $6) AS u(id, attempts, micros, text, class) WHERE so
 func (s *Writer) RetryLater(ctx context.Context, failed []record.Attempt) error {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		n := len(failed)
-		p := new(db.Params).Int4(source)
-		if err = p.IDs(o.IDType, n, func(i int) []byte { return failed[i].ID }); err == nil {
-			attempts, micros := db.ArrayHeader(nil, pgtype.Int4OID, n), db.ArrayHeader(nil, pgtype.Int8OID, n)
-			texts, classes := db.ArrayHeader(nil, pgtype.TextOID, n), db.ArrayHeader(nil, pgtype.TextOID, n)
-			for i := range failed {
-				f := &failed[i]
-				attempts, micros = db.AppendInt4(attempts, int32(f.Attempts)), db.AppendInt8(micros, dueParam(f.RetryIn))
-				texts, classes = db.AppendText(texts, s.db.Clean(f.Text)), db.AppendText(classes, string(f.Class))
-			}
-			p.Add(pgtype.Int4ArrayOID, db.BinaryFormat, attempts).Add(pgtype.Int8ArrayOID, db.BinaryFormat, micros)
-			p.Add(pgtype.TextArrayOID, db.BinaryFormat, texts).Add(pgtype.TextArrayOID, db.BinaryFormat, classes)
-			err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
-				return db.ExecWire(ctx, tx, s.db.SQL(o, retryLaterSQL), p)
-			})
-		}
+		err = s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
+			return bySource(failed, source, func(a *record.Attempt) int32 { return a.Source },
+				func(source int32, failed []record.Attempt) error { return s.retryLater(ctx, tx, o, source, failed) })
+		})
 	}
 	if err != nil {
 		return fmt.Errorf("record %d failed attempts: %w", len(failed), err)
 	}
 	return nil
+}
+
+func (s *Writer) retryLater(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, failed []record.Attempt) error {
+	n := len(failed)
+	p := new(db.Params).Int4(source)
+	if err := p.IDs(o.IDType, n, func(i int) []byte { return failed[i].ID }); err != nil {
+		return err
+	}
+	attempts, micros := db.ArrayHeader(nil, pgtype.Int4OID, n), db.ArrayHeader(nil, pgtype.Int8OID, n)
+	texts, classes := db.ArrayHeader(nil, pgtype.TextOID, n), db.ArrayHeader(nil, pgtype.TextOID, n)
+	for i := range failed {
+		f := &failed[i]
+		attempts, micros = db.AppendInt4(attempts, int32(f.Attempts)), db.AppendInt8(micros, dueParam(f.RetryIn))
+		texts, classes = db.AppendText(texts, s.db.Clean(f.Text)), db.AppendText(classes, string(f.Class))
+	}
+	p.Add(pgtype.Int4ArrayOID, db.BinaryFormat, attempts).Add(pgtype.Int8ArrayOID, db.BinaryFormat, micros)
+	p.Add(pgtype.TextArrayOID, db.BinaryFormat, texts).Add(pgtype.TextArrayOID, db.BinaryFormat, classes)
+	return db.ExecWire(ctx, tx, s.db.SQL(o, retryLaterSQL), p)
 }
 
 // GiveUp turns a parked event into a dead letter, in one transaction; one that is not parked any more is left as it is.
@@ -112,6 +126,7 @@ func (s *Writer) RetryLater(ctx context.Context, failed []record.Attempt) error 
 func (s *Writer) GiveUp(ctx context.Context, dead record.Dead) (behind int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
+		source = cmp.Or(dead.Event.Source, source)
 		bytes := len(dead.Event.Payload) + len(dead.Event.Headers)
 		err = s.db.Fenced(ctx, db.Writing.For(bytes), func(tx pgx.Tx) error {
 			behind = 0

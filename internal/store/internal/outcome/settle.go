@@ -1,6 +1,7 @@
 package outcome
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -70,34 +71,52 @@ func (s *Writer) settle(ctx context.Context, o *db.Table, source int32, publishe
 			return err
 		}
 	}
-	var p *db.Params
-	if len(published) > 0 {
-		var err error
-		if p, err = JournalParams(o.IDType, source, published); err != nil {
-			return err
-		}
+	journal, err := s.journalParams(o.IDType, source, published)
+	if err != nil {
+		return err
 	}
 	text := s.db.SQL(o, JournalSQL)
+	if len(dead) == 0 && len(journal) == 1 {
+		return s.db.Send(ctx, db.Writing, text, journal[0], nil, nil)
+	}
 	if len(dead) == 0 {
-		return s.db.Send(ctx, db.Writing, text, p, nil, nil)
+		return s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error { return execEach(ctx, tx, text, journal) })
 	}
 	bytes := 0
 	for i := range dead {
 		bytes += len(dead[i].Event.Payload) + len(dead[i].Event.Headers)
 	}
 	return s.db.Fenced(ctx, db.Writing.For(bytes), func(tx pgx.Tx) error {
-		if p != nil {
-			if err := db.ExecWire(ctx, tx, text, p); err != nil {
-				return err
-			}
+		if err := execEach(ctx, tx, text, journal); err != nil {
+			return err
 		}
 		for i := range dead {
-			if err := s.insertDead(ctx, tx, o, source, &dead[i]); err != nil {
+			if err := s.insertDead(ctx, tx, o, cmp.Or(dead[i].Event.Source, source), &dead[i]); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// journalParams are the parameters of JournalSQL, once for each source.
+func (s *Writer) journalParams(idType string, source int32, published []record.Published) (all []*db.Params, err error) {
+	return all, bySource(published, source, sourceOf, func(source int32, published []record.Published) error {
+		p, err := JournalParams(idType, source, published)
+		all = append(all, p)
+		return err
+	})
+}
+
+func sourceOf(p *record.Published) int32 { return p.Source }
+
+func execEach(ctx context.Context, tx pgx.Tx, text string, params []*db.Params) error {
+	for _, p := range params {
+		if err := db.ExecWire(ctx, tx, text, p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func isUniqueViolation(err error) bool {
