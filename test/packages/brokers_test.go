@@ -9,8 +9,6 @@ import (
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
@@ -18,7 +16,7 @@ import (
 type source struct {
 	start    func(*testing.T) (url string, restart func())
 	settings func(url string) []any
-	prepare  func(t *testing.T, url, topic string)
+	init     string // the option of init that creates what consumers need
 }
 
 var sources = map[string]source{
@@ -41,37 +39,12 @@ var sources = map[string]source{
 			return "amqp://guest:guest@" + s.Addr + "/?heartbeat=2", func() { s.Ctl(t, "close_all_connections", "test") }
 		},
 		settings: func(url string) []any { return []any{"rabbitmq.url", strings.TrimSuffix(url, "?heartbeat=2")} },
-		prepare:  declare,
+		init:     "--rabbitmq-topology",
 	},
 	"bullmq": {
 		start:    startRedis,
 		settings: func(url string) []any { return []any{"redis.url", url, "bullmq.version", 5} },
 	},
-}
-
-// declare creates an exchange, and a queue of its name as consumers need it.
-func declare(t *testing.T, url, topic string) {
-	t.Helper()
-	conn, err := amqp.Dial(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	channel, err := conn.Channel()
-	if err == nil {
-		err = channel.ExchangeDeclare(topic, "topic", true, false, false, false, nil)
-	}
-	if err == nil {
-		_, err = channel.QueueDeclare(topic, true, false, false, false, amqp.Table{
-			"x-queue-type": "quorum", "x-overflow": "reject-publish", "x-single-active-consumer": true,
-		})
-	}
-	if err == nil {
-		err = channel.QueueBind(topic, "#", topic, false, nil)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func startRedis(t *testing.T) (url string, restart func()) {
@@ -103,11 +76,16 @@ func newBrokerFlow(t *testing.T, w *world, broker string) *brokerFlow {
 	settings := harness.NewSettings(t, f.outbox, nil).With(append(s.settings(f.url), "sink", broker)...)
 	delete(settings, "kafka.brokers")
 	delete(settings, "outbox.columns.headers")
+	f.topic = settings.Topic("order")
+	if s.init != "" {
+		settings = settings.With("rabbitmq.consumers", fmt.Sprintf("{%[1]s: {exchanges: [%[1]s]}}", f.topic))
+	}
 	relay := harness.NewRelay(t, settings)
 	relay.Init(t)
-	f.topic = settings.Topic("order")
-	if s.prepare != nil {
-		s.prepare(t, f.url, f.topic)
+	if s.init != "" {
+		if code, _, said := relay.Run(t, "init", s.init); code != 0 {
+			t.Fatalf("init %s: exit code %d: %s", s.init, code, said)
+		}
 	}
 	relay.Start(t)
 	relay.WaitReady(t, time.Minute)
