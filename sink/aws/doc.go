@@ -30,7 +30,7 @@
 //	duplicates, frozen relay      none for five minutes                    the wave that it was sending
 //	position in the journal       queue or topic, 0, -1: there is none
 //
-// A bus is as a standard queue, as committed when events are put: EventBridge recognizes none and delivers in any order.
+// A bus is as a standard queue: events are put as committed, and EventBridge recognizes none and delivers in any order.
 // SNS and EventBridge keep nothing: a topic without a subscription drops everything, and what no rule matches is gone.
 //
 // A FIFO queue or topic takes a deduplication id once within [interval]. An entry whose outcome is unknown keeps its

@@ -17,11 +17,11 @@ import (
 
 // Defaults of [SQSConfig], [SNSConfig] and [EventBridgeConfig].
 const (
-	// DefaultMaxBytes is the most bytes of a message of a queue that is as SQS made them before 2025; newer queues take
+	// defaultMaxBytes is the most bytes of a message of a queue that is as SQS made them before 2025; newer queues take
 	// 1 MiB. It is also the most bytes of an event and of a request, as EventBridge counts them, in every region.
-	DefaultMaxBytes = 256 << 10
-	DefaultRequests = 16
-	DefaultTimeout  = 10 * time.Second
+	defaultMaxBytes = 256 << 10
+	defaultRequests = 16
+	defaultTimeout  = 10 * time.Second
 )
 
 const (
@@ -89,8 +89,8 @@ var (
 
 // newDriver makes a driver, which connects when there is something to send.
 func newDriver(l *login, s service, c options) *Driver {
-	c.Requests = cmp.Or(c.Requests, DefaultRequests)
-	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.Requests = cmp.Or(c.Requests, defaultRequests)
+	c.Timeout = cmp.Or(c.Timeout, defaultTimeout)
 	if c.Created == nil {
 		c.Created = func(string) {}
 	}

@@ -42,9 +42,9 @@ type EventBridgeConfig struct {
 	Create   bool   // missing buses
 	// Source and DetailType are templates: {key} is the record's key, another name in braces the header's value.
 	Source, DetailType string
-	MaxBytes           int           // of an event, and of a request
-	Requests           int           // to a bus at a time
-	Timeout            time.Duration // of one request
+	MaxBytes           int           // of an event, and of a request; 0: 256 KiB
+	Requests           int           // to a bus at a time; 0: 16
+	Timeout            time.Duration // of one request; 0: 10 s
 	Headers            [4]string     // names of the headers for id, event type, aggregate type, created_at
 	Created            func(bus string)
 }
@@ -52,7 +52,7 @@ type EventBridgeConfig struct {
 // NewEventBridge makes a driver for buses of Amazon EventBridge, which connects when there is something to send.
 func NewEventBridge(ctx context.Context, c EventBridgeConfig) (*Driver, error) {
 	if c.MaxBytes <= 0 {
-		c.MaxBytes = DefaultMaxBytes
+		c.MaxBytes = defaultMaxBytes
 	}
 	login, err := openLogin(ctx, account{Region: c.Region, Endpoint: c.Endpoint, Number: c.Account,
 		Section: "eventbridge", Requests: c.Requests})

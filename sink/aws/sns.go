@@ -28,8 +28,8 @@ type SNSConfig struct {
 	// Standard allows standard topics: a topic is one unless it ends in .fifo.
 	Standard bool
 	Create   bool          // missing topics
-	Requests int           // to a topic at a time
-	Timeout  time.Duration // of one request
+	Requests int           // to a topic at a time; 0: 16
+	Timeout  time.Duration // of one request; 0: 10 s
 	Headers  [4]string     // names of the headers for id, event type, aggregate type, created_at
 	Created  func(topic string)
 }

@@ -25,9 +25,9 @@ type SQSConfig struct {
 	// Standard allows standard queues: a topic is one unless it ends in .fifo.
 	Standard bool
 	Create   bool          // missing queues
-	MaxBytes int           // of a message with its attributes, and of a request
-	Requests int           // to a queue at a time
-	Timeout  time.Duration // of one request
+	MaxBytes int           // of a message with its attributes, and of a request; 0: 256 KiB
+	Requests int           // to a queue at a time; 0: 16
+	Timeout  time.Duration // of one request; 0: 10 s
 	Headers  [4]string     // names of the headers for id, event type, aggregate type, created_at
 	Created  func(queue string)
 }
@@ -35,7 +35,7 @@ type SQSConfig struct {
 // NewSQS makes a driver for queues of Amazon SQS, which connects when there is something to send.
 func NewSQS(ctx context.Context, c SQSConfig) (*Driver, error) {
 	if c.MaxBytes <= 0 {
-		c.MaxBytes = DefaultMaxBytes
+		c.MaxBytes = defaultMaxBytes
 	}
 	login, err := openLogin(ctx, account{Region: c.Region, Endpoint: c.Endpoint, Number: c.Account, Section: "sqs",
 		Requests: c.Requests})

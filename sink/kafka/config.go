@@ -21,10 +21,10 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultClientID       = "cdc-relay"
-	DefaultMaxBatchBytes  = 1 << 20
-	DefaultRequestTimeout = 10 * time.Second
-	DefaultDialTimeout    = 3 * time.Second
+	defaultClientID       = "cdc-relay"
+	defaultMaxBatchBytes  = 1 << 20
+	defaultRequestTimeout = 10 * time.Second
+	defaultDialTimeout    = 3 * time.Second
 )
 
 // Bounds of [Config.MaxBatchBytes].
@@ -56,14 +56,14 @@ func ParseCompression(name string) (Compression, error) { return recordset.Parse
 // Config says which cluster, and how to talk to it. The zero value of each field but Brokers stands for its default.
 type Config struct {
 	Brokers  []string // host:port of brokers to begin with; the cluster names the others. Required
-	ClientID string   // what the brokers log about us
+	ClientID string   // what the brokers log about us; "": cdc-relay
 
 	Compression Compression // of the records of a batch; a batch that it does not make smaller goes as it is
-	// largest batch, header included, in bytes before compression; the topic's own limit holds as well
+	// largest batch, header included, in bytes before compression; the topic's own limit holds as well. 0: 1 MiB
 	MaxBatchBytes int
 
 	// RequestTimeout bounds how long a leader may wait for its followers; the answer itself is waited for half as long
-	// again. DialTimeout bounds a connection's set-up.
+	// again. DialTimeout bounds a connection's set-up. 0: 10 s and 3 s.
 	RequestTimeout, DialTimeout time.Duration
 
 	// Dial opens connections instead of a net.Dialer: for proxies and tests.
@@ -185,10 +185,10 @@ func (c Config) withDefaults() (Config, error) {
 	if !c.Compression.Valid() {
 		problems = append(problems, fmt.Errorf("unknown compression %d", int8(c.Compression)))
 	}
-	c.ClientID = cmp.Or(c.ClientID, DefaultClientID)
-	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, DefaultMaxBatchBytes)
-	c.RequestTimeout = cmp.Or(c.RequestTimeout, DefaultRequestTimeout)
-	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
+	c.ClientID = cmp.Or(c.ClientID, defaultClientID)
+	c.MaxBatchBytes = cmp.Or(c.MaxBatchBytes, defaultMaxBatchBytes)
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, defaultRequestTimeout)
+	c.DialTimeout = cmp.Or(c.DialTimeout, defaultDialTimeout)
 	if c.MaxBatchBytes < minBatchBytes || c.MaxBatchBytes > maxRequestBytes {
 		problems = append(problems, fmt.Errorf("largest batch of %d bytes: want %d to %d", c.MaxBatchBytes, minBatchBytes,
 			maxRequestBytes))

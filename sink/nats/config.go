@@ -17,8 +17,8 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultDialTimeout    = 3 * time.Second
-	DefaultRequestTimeout = 10 * time.Second
+	defaultDialTimeout    = 3 * time.Second
+	defaultRequestTimeout = 10 * time.Second
 )
 
 // Config says where the servers are and how to log in. Files are read again at each connect.
@@ -36,8 +36,8 @@ type Config struct {
 
 	NewStreams NewStreams
 
-	DialTimeout    time.Duration
-	RequestTimeout time.Duration // how long the servers may take for one batch
+	DialTimeout    time.Duration // 0: 3 s
+	RequestTimeout time.Duration // how long the servers may take for one batch; 0: 10 s
 
 	Hooks Hooks
 }
@@ -57,10 +57,10 @@ type Hooks struct {
 
 func (c Config) withDefaults() Config {
 	if c.DialTimeout <= 0 {
-		c.DialTimeout = DefaultDialTimeout
+		c.DialTimeout = defaultDialTimeout
 	}
 	if c.RequestTimeout <= 0 {
-		c.RequestTimeout = DefaultRequestTimeout
+		c.RequestTimeout = defaultRequestTimeout
 	}
 	if c.Name == "" {
 		c.Name = "cdc-relay"

@@ -16,8 +16,8 @@ const (
 	tlsRecord   = 0x16      // what the first bytes of a TLS handshake are: no line of NATS begins so
 )
 
-// ErrNotNATS ends a connection that does not speak NATS's protocol.
-var ErrNotNATS = errors.New("what answers does not speak NATS's protocol, or the answer was damaged on its way")
+// errNotNATS ends a connection that does not speak NATS's protocol.
+var errNotNATS = errors.New("what answers does not speak NATS's protocol, or the answer was damaged on its way")
 
 // guard is a connection whose lines and sizes the client may believe: it allocates what a message says, in a goroutine
 // of its own where nothing recovers. Behind a handshake it sees only TLS's records, from a server whose certificate was
@@ -55,7 +55,7 @@ func (g *guard) look(p []byte) error {
 		}
 		p = p[len(part):]
 		if len(g.line)+len(part) > mostLine {
-			return fmt.Errorf("%w: a line has more than %d bytes", ErrNotNATS, mostLine)
+			return fmt.Errorf("%w: a line has more than %d bytes", errNotNATS, mostLine)
 		}
 		g.line = append(g.line, part...)
 		if end < 0 {
@@ -83,7 +83,7 @@ func (g *guard) begun() error {
 	for _, word := range words[max(len(words)-sizes, 1):] {
 		n, err := strconv.Atoi(string(word))
 		if err != nil || n < last || n > mostMessage {
-			return fmt.Errorf("%w: a message begins with %.200q", ErrNotNATS, g.line)
+			return fmt.Errorf("%w: a message begins with %.200q", errNotNATS, g.line)
 		}
 		last = n
 	}

@@ -115,7 +115,7 @@ func TestTheGuardLetsMessagesPassAsTheyAre(t *testing.T) {
 			t.Errorf("%d bytes at a time: got %q, %v, want %q", most, got, err, said)
 		}
 	}
-	if _, err := io.ReadAll(newGuard(parts{r: strings.NewReader(lies[0]), most: 1})); !errors.Is(err, ErrNotNATS) {
-		t.Errorf("a lie: got %v, want %v", err, ErrNotNATS)
+	if _, err := io.ReadAll(newGuard(parts{r: strings.NewReader(lies[0]), most: 1})); !errors.Is(err, errNotNATS) {
+		t.Errorf("a lie: got %v, want %v", err, errNotNATS)
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 // Defaults of [Config] and [StreamConfig].
 const (
-	DefaultDialTimeout    = 3 * time.Second
-	DefaultRequestTimeout = 10 * time.Second
+	defaultDialTimeout    = 3 * time.Second
+	defaultRequestTimeout = 10 * time.Second
 )
 
 const (
@@ -44,10 +44,11 @@ type Config struct {
 	Consumers   []Consumer
 	// QueueSeen is told when a queue of the consumers is missing, and when it is there again; nil: no one wants to know.
 	QueueSeen   func(queue string, there bool)
-	IDHeader    string // the header that becomes message-id
-	TypeHeader  string // the header that becomes type
-	DialTimeout time.Duration
+	IDHeader    string        // the header that becomes message-id
+	TypeHeader  string        // the header that becomes type
+	DialTimeout time.Duration // 0: 3 s
 	// RequestTimeout bounds how long the server may confirm nothing; it does not count while the server blocks publishers.
+	// 0: 10 s.
 	RequestTimeout time.Duration
 	// Dial opens a connection to the server's address; nil: a TCP connection.
 	Dial func(network, address string, timeout time.Duration) (net.Conn, error)
@@ -83,10 +84,10 @@ func New(c Config) (*Driver, error) {
 		return nil, fmt.Errorf("read the URL of RabbitMQ: %w", err)
 	}
 	if c.DialTimeout <= 0 {
-		c.DialTimeout = DefaultDialTimeout
+		c.DialTimeout = defaultDialTimeout
 	}
 	if c.RequestTimeout <= 0 {
-		c.RequestTimeout = DefaultRequestTimeout
+		c.RequestTimeout = defaultRequestTimeout
 	}
 	if c.Dial == nil {
 		c.Dial = net.DialTimeout

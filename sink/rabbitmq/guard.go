@@ -25,8 +25,8 @@ const (
 	leastPublish   = 39 // bytes of the two frames of a publish with no exchange, key, properties or body
 )
 
-// ErrNotAMQP ends a connection that does not speak AMQP 0-9-1.
-var ErrNotAMQP = errors.New("what answers does not speak AMQP 0-9-1, or the answer was damaged on its way")
+// errNotAMQP ends a connection that does not speak AMQP 0-9-1.
+var errNotAMQP = errors.New("what answers does not speak AMQP 0-9-1, or the answer was damaged on its way")
 
 // guard is a connection that passes valid frames only. A heartbeat on a channel makes the client panic in
 // its own goroutine, where nothing recovers, and a confirm of a number that was never used keeps it counting forever.
@@ -88,9 +88,9 @@ func (g *guard) begun() error {
 	kind, channel, size := g.head[0], binary.BigEndian.Uint16(g.head[1:]), binary.BigEndian.Uint32(g.head[3:])
 	switch {
 	case kind != frameMethod && kind != frameHeader && kind != frameBody && kind != frameHeartbeat, size > mostFrame:
-		return fmt.Errorf("%w: a frame begins with %q", ErrNotAMQP, g.head)
+		return fmt.Errorf("%w: a frame begins with %q", errNotAMQP, g.head)
 	case kind == frameHeartbeat && (channel != 0 || size != 0):
-		return fmt.Errorf("%w: a heartbeat of %d bytes on channel %d", ErrNotAMQP, size, channel)
+		return fmt.Errorf("%w: a heartbeat of %d bytes on channel %d", errNotAMQP, size, channel)
 	}
 	g.left, g.method = int(size)+1, kind == frameMethod
 	return nil
@@ -104,7 +104,7 @@ func (g *guard) confirmed() error {
 		return nil
 	}
 	if tag, most := binary.BigEndian.Uint64(method[4:]), g.written.Load()/leastPublish; tag > most {
-		return fmt.Errorf("%w: it confirms message %d, and no more than %d were sent", ErrNotAMQP, tag, most)
+		return fmt.Errorf("%w: it confirms message %d, and no more than %d were sent", errNotAMQP, tag, most)
 	}
 	return nil
 }

@@ -156,8 +156,8 @@ func TestTheGuardLetsFramesPassAsTheyAre(t *testing.T) {
 		}
 	}
 	g := newGuard(piecemeal{r: strings.NewReader(said), most: 1})
-	if _, err := io.ReadAll(g); !errors.Is(err, ErrNotAMQP) {
-		t.Errorf("a confirm of nothing: got %v, want %v", err, ErrNotAMQP)
+	if _, err := io.ReadAll(g); !errors.Is(err, errNotAMQP) {
+		t.Errorf("a confirm of nothing: got %v, want %v", err, errNotAMQP)
 	}
 }
 

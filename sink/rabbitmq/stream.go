@@ -40,10 +40,10 @@ var (
 // NewStream makes a driver, which connects in the background.
 func NewStream(c StreamConfig) (*StreamDriver, error) {
 	if c.DialTimeout <= 0 {
-		c.DialTimeout = DefaultDialTimeout
+		c.DialTimeout = defaultDialTimeout
 	}
 	if c.RequestTimeout <= 0 {
-		c.RequestTimeout = DefaultRequestTimeout
+		c.RequestTimeout = defaultRequestTimeout
 	}
 	if _, err := parseStream(c.URL); err != nil {
 		return nil, err

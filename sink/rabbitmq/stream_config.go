@@ -39,8 +39,8 @@ type StreamConfig struct {
 	Streams        string
 	MissingStreams MissingStreams
 	TLS            certs.Files
-	DialTimeout    time.Duration
-	// RequestTimeout bounds how long the server may take for one answer, or one batch.
+	DialTimeout    time.Duration // 0: 3 s
+	// RequestTimeout bounds how long the server may take for one answer, or one batch. 0: 10 s.
 	RequestTimeout time.Duration
 	Hooks          StreamHooks
 }

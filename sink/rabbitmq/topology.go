@@ -12,8 +12,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// RetryPauses are the pauses of the retry queues that [Driver.Topology] makes, in order.
-var RetryPauses = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute}
+// retryPauses are the pauses of the retry queues that [Driver.Topology] makes, in order.
+var retryPauses = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute}
 
 // Part is an exchange or a queue of a topology for consumers.
 type Part struct {
@@ -53,7 +53,7 @@ func (e *DifferentError) Error() string {
 func parts(exchange string) []Part {
 	work, dead := exchange+".work", exchange+".dead"
 	list := []Part{exchangePart(exchange), queuePart(dead, "", 0)}
-	for _, pause := range RetryPauses {
+	for _, pause := range retryPauses {
 		list = append(list, queuePart(fmt.Sprintf("%s.retry.%dm", exchange, pause/time.Minute), work, pause))
 	}
 	own := queuePart(work, dead, 0)
