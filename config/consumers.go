@@ -21,7 +21,8 @@ type RabbitMQConsumer struct {
 	Bind      []string   // binding keys
 	Retry     []Duration // pauses, one retry queue for each
 	Exchanges []string   // empty: the one that message.topic names
-	Competing bool       // processes share the queue's messages, and the order of keys is lost
+	// SingleActive has the queue delivered to one process at a time, which keeps the order of keys.
+	SingleActive bool
 }
 
 // The names of RabbitMQConsumer's fields in the file.
@@ -29,7 +30,7 @@ const (
 	consumerBind      = "bind"
 	consumerRetry     = "retry"
 	consumerExchanges = "exchanges"
-	consumerCompeting = "competing"
+	consumerSingle    = "single_active"
 )
 
 const consumersKey = "rabbitmq.consumers"
@@ -79,7 +80,7 @@ func (f *file) consumer(key Key, name string, n ast.Node) map[string]raw {
 		f.report(key.Name, n, fmt.Sprintf("%s: found %s", name, describe(n)), key.Allowed)
 	}
 	set := map[string]raw{}
-	words := []string{consumerBind, consumerRetry, consumerExchanges, consumerCompeting}
+	words := []string{consumerBind, consumerRetry, consumerExchanges, consumerSingle}
 	for _, entry := range entries {
 		word := f.expanded(key, entry.Key)
 		path := key.Name + "." + name + "." + word
@@ -127,8 +128,8 @@ func setConsumers(target *map[string]RabbitMQConsumer, r raw) error {
 				err = setList(&c.Retry, r, ParseDuration)
 			case consumerExchanges:
 				err = setList(&c.Exchanges, r, func(s string) (string, error) { return s, nil })
-			case consumerCompeting:
-				c.Competing, err = parseBool(r.text)
+			case consumerSingle:
+				c.SingleActive, err = parseBool(r.text)
 			}
 			if err != nil {
 				return fmt.Errorf("read %s of %s: %w", word, name, err)
@@ -184,8 +185,8 @@ func formatConsumers(all map[string]RabbitMQConsumer) string {
 		if len(c.Exchanges) > 0 {
 			one += ", exchanges: " + formatList(c.Exchanges)
 		}
-		if c.Competing {
-			one += ", competing: true"
+		if c.SingleActive {
+			one += ", single_active: true"
 		}
 		text = append(text, one+"}")
 	}
@@ -202,8 +203,8 @@ var consumerName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 func consumers() rule {
 	return typed("consumers by the name of their queue, such as {notifications: {bind: [\"ticket.*\"], "+
-		"retry: [1m, 5m, 15m]}}; exchanges: [a, b] for other exchanges than message.topic's; competing: true "+
-		"for processes that share the queue, without the order of keys",
+		"retry: [1m, 5m, 15m]}}; exchanges: [a, b] for other exchanges than message.topic's; single_active: true "+
+		"for delivery to one process at a time, in the order of keys",
 		func(all map[string]RabbitMQConsumer) string {
 			owners := map[string]string{}
 			for _, name := range slices.Sorted(maps.Keys(all)) {

@@ -17,14 +17,14 @@ func TestConsumersReadTheSameInEachForm(t *testing.T) {
       retry: [1m, 5m, 15m]
     metrics: {bind: "${KEY}", exchanges: [tickets], retry: []}
     audit:
-    mails: {competing: true}
+    mails: {single_active: true}
 message: {topic: tickets}
 `
 	want := map[string]RabbitMQConsumer{
 		"notifications": {Bind: []string{"ticket.*", "#"}, Retry: defaultConsumer().Retry},
 		"metrics":       {Bind: []string{"a.b", "c"}, Retry: []Duration{}, Exchanges: []string{"tickets"}},
 		"audit":         defaultConsumer(),
-		"mails":         {Bind: []string{"#"}, Retry: defaultConsumer().Retry, Competing: true},
+		"mails":         {Bind: []string{"#"}, Retry: defaultConsumer().Retry, SingleActive: true},
 	}
 	cfg, err := Load(Input{File: "relay.yaml", Text: []byte(file), Environ: []string{"KEY=a.b,c"}})
 	if diff := cmp.Diff(want, cfg.RabbitMQ.Consumers); err != nil || diff != "" {

@@ -48,10 +48,10 @@ version replaces it. Its owner is the role that runs init, which needs INSERT on
 exchanges, a queue of its name bound with the keys of bind, a retry queue for each pause, from which messages come back
 to the consumer's queue, and a dead-letter queue, <name>.dlq. Without rabbitmq.consumers: the exchange that
 message.topic names, one work queue with everything, retry queues of 1, 5 and 15 minutes, and a dead-letter queue. All
-queues are of quorum type. A consumer's queue is delivered to one process at a time, which keeps the order of keys,
-unless the consumer has competing: true. What exists with the same settings is left alone; if something differs, the
-command names the difference and creates nothing. The user needs the permission to configure these names, which the
-relay itself doesn't need.
+queues are of quorum type. With single_active: true a consumer's queue is delivered to one process at a time, which
+keeps the order of keys. What exists with the same settings is left alone; if something differs, the command names the
+difference and creates nothing. The user needs the permission to configure these names, which the relay itself doesn't
+need.
 
 --inbox is for a consumer's database: it creates the inbox there, and nothing else. Consumers in Go need no init: the
 package makes its tables itself.

@@ -140,7 +140,7 @@ func RabbitMQ(cfg config.Config, log zerolog.Logger) (*rabbitmq.Driver, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.Consumers)) {
 		one := r.Consumers[name]
 		consumer := rabbitmq.Consumer{Name: name, DeadLetters: config.DeadLetterQueue(name), Bind: one.Bind,
-			Exchanges: one.Exchanges, Competing: one.Competing}
+			Exchanges: one.Exchanges, SingleActive: one.SingleActive}
 		if len(one.Exchanges) == 0 {
 			consumer.Exchanges = []string{topics.Exact}
 		}

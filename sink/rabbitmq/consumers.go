@@ -18,7 +18,8 @@ type Consumer struct {
 	Exchanges   []string // that its queue is bound to
 	Bind        []string // the keys that it is bound with
 	Retries     []Retry
-	Competing   bool // processes share its queue's messages
+	// SingleActive has its queue delivered to one process at a time.
+	SingleActive bool
 }
 
 // Retry is a queue that messages return from to the consumer's after a pause.
@@ -45,7 +46,7 @@ func partsOf(consumers []Consumer) (list []Part) {
 			}
 		}
 		own := queuePart(c.Name, c.DeadLetters, 0)
-		if !c.Competing {
+		if c.SingleActive {
 			own.Arguments[singleActive] = true
 		}
 		for _, exchange := range c.Exchanges {
@@ -101,13 +102,10 @@ func (d *Driver) missing(ctx context.Context, conn *connection, exchange string)
 	return nil
 }
 
-// unordered looks for queues of consumers that lack x-single-active-consumer, as far as the user may compare a queue's
+// unordered looks for queues of consumers that are to have x-single-active-consumer and lack it, as far as the user may compare a queue's
 // arguments: RabbitMQ asks for the right to configure it. It changes nothing.
-func (d *Driver) unordered(ctx context.Context, conn *connection, exchange string) (warnings []string, err error) {
+func (d *Driver) unordered(ctx context.Context, conn *connection) (warnings []string, err error) {
 	list := partsOf(d.config.Consumers)
-	if len(list) == 0 && exchange != "" {
-		list = parts(exchange)
-	}
 	defer conn.endWith(ctx)()
 	for i := range list {
 		p := &list[i]

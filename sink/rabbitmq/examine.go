@@ -8,7 +8,7 @@ import (
 
 // Examine connects, and looks for the exchange, which is the only one that there is, or empty, and for what the
 // consumers of [Config] need; what is not there is a *MissingError. The text says what answered. Risky is a queue that
-// does not keep the order of keys by itself. AMQP has no question for the bindings of an exchange.
+// is to have a single active consumer and lacks it. AMQP has no question for the bindings of an exchange.
 func (d *Driver) Examine(ctx context.Context, exchange string) (text string, risky bool, err error) {
 	c, _, err := d.connect(ctx)
 	if err != nil {
@@ -17,7 +17,7 @@ func (d *Driver) Examine(ctx context.Context, exchange string) (text string, ris
 	if err := d.missing(ctx, c, exchange); err != nil {
 		return "", false, err
 	}
-	warnings, err := d.unordered(ctx, c, exchange)
+	warnings, err := d.unordered(ctx, c)
 	if err != nil {
 		return "", false, err
 	}

@@ -57,7 +57,7 @@ func parts(exchange string) []Part {
 		list = append(list, queuePart(fmt.Sprintf("%s.retry.%dm", exchange, pause/time.Minute), work, pause))
 	}
 	own := queuePart(work, dead, 0)
-	own.Bound, own.Arguments[singleActive] = exchange, true
+	own.Bound = exchange
 	return append(list, own)
 }
 

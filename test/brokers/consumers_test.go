@@ -95,8 +95,8 @@ func TestTopologyOfNamedConsumers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if q, err := c.QueueDeclarePassive(queue, true, false, false, false, nil); err != nil || q.Messages > 0 {
-				t.Errorf("%s: got %d more, %v", queue, q.Messages, err)
+			if d, more, err := c.Get(queue, true); more || err != nil {
+				t.Errorf("%s: got %s and %v besides", queue, d.MessageId, err)
 			}
 			return keys
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A queue that init creates is delivered to one consumer at a time, unless its consumers compete. Breaks it catches: a
+// A queue that init creates is delivered to one consumer at a time if its consumer is to have that. Breaks it catches: a
 // consumer that freezes, and goes on behind another one with what it has. Seen to fail without the argument.
 func TestTopologyDeliversToOneConsumerAtATime(t *testing.T) {
 	harness.Full(t)
@@ -20,8 +20,8 @@ func TestTopologyDeliversToOneConsumerAtATime(t *testing.T) {
 		queue, consumers string
 		want             string // what a second consumer begins with
 	}{
-		{one + ".work", "{}", "a"}, {one + ".own", "{" + one + ".own: {}}", "a"},
-		{one + ".many", "{" + one + ".many: {competing: true}}", "b"},
+		{one + ".work", "{}", "b"}, {one + ".many", "{" + one + ".many: {}}", "b"},
+		{one + ".own", "{" + one + ".own: {single_active: true}}", "a"},
 	} {
 		relay := relayOf(t, server, "message.topic", one, "rabbitmq.consumers", c.consumers)
 		if code, _, said := relay.Run(t, "init", "--rabbitmq-topology"); code != 0 {
@@ -87,7 +87,7 @@ func TestAQueueWithoutASingleActiveConsumerIsAWarning(t *testing.T) {
 	server := harness.RabbitMQ(t)
 	one := harness.Unique(t, "older")
 	for _, c := range []struct{ queue, dead, consumers string }{
-		{one + ".work", one + ".dead", "{}"}, {one + ".own", one + ".own.dlq", "{" + one + ".own: {retry: []}}"},
+		{one + ".own", one + ".own.dlq", "{" + one + ".own: {retry: [], single_active: true}}"},
 	} {
 		onRabbitMQ(t, server, func(channel *amqp.Channel) {
 			if _, err := channel.QueueDeclare(c.queue, true, false, false, false, amqp.Table{"x-queue-type": "quorum",

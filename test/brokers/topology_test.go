@@ -13,27 +13,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// arrives waits for a message in a queue and takes it, as a consumer: basic.get is not for queues with a single active
-// one.
-func arrives(t *testing.T, c *amqp.Channel, queue string) (d amqp.Delivery) {
+// arrives waits for a message in a queue and takes it.
+func arrives(t *testing.T, c *amqp.Channel, queue string) amqp.Delivery {
 	t.Helper()
-	tag := harness.Unique(t, "test")
-	if err := c.Qos(1, 0, false); err != nil {
-		t.Fatal(err)
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		d, found, err := c.Get(queue, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found {
+			return d
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no message came to %s", queue)
+		}
 	}
-	deliveries, err := c.Consume(queue, tag, false, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case d = <-deliveries:
-	case <-time.After(time.Minute):
-		t.Fatalf("no message came to %s", queue)
-	}
-	if err := c.Cancel(tag, false); err != nil {
-		t.Fatal(err)
-	}
-	return d
 }
 
 // topologyOf is the command for an exchange.

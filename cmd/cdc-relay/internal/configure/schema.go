@@ -89,7 +89,7 @@ func form(key config.Key) object {
 	case config.Consumers:
 		one := object{"type": []string{"object", "null"}, "additionalProperties": false,
 			"properties": object{"bind": list(""), "retry": list(span), "exchanges": list(""),
-				"competing": object{"enum": []any{true, false, "true", "false"}}}}
+				"single_active": object{"enum": []any{true, false, "true", "false"}}}}
 		return either(object{"type": "object", "additionalProperties": one}, `^\s*(\{[^$]*\}\s*)?$|`+reference)
 	}
 	if key.Values == nil {
