@@ -126,8 +126,8 @@ type Decoder struct {
 	failed        error      // the error after which this connection cannot be decoded further
 }
 
-// counter counts the rows of one source in a transaction. A position does not depend on which other outboxes the decoder
-// knew when it was decoded: the same row has it again after a restart.
+// counter counts the rows of one source in a transaction. A position does not depend on which other outboxes the
+// decoder knew when it was decoded: the same row has it again after a restart.
 type counter struct {
 	transaction uint64 // that next is of
 	next        uint32
@@ -145,8 +145,8 @@ func (c *counter) take(transaction uint64) (index uint32) {
 
 // New returns a decoder for a new connection.
 func New(c Config) *Decoder {
-	d := &Decoder{columns: c.Columns, created: c.CreatedIn, sources: c.Sources, bound: make(map[uint32]bool, len(c.Tables)),
-		counters: make(map[int32]*counter)}
+	d := &Decoder{columns: c.Columns, created: c.CreatedIn, sources: c.Sources,
+		bound: make(map[uint32]bool, len(c.Tables)), counters: make(map[int32]*counter)}
 	d.columns.Extra = append([]string(nil), c.Columns.Extra...)
 	for _, oid := range c.Tables {
 		d.bound[oid] = true
@@ -168,8 +168,8 @@ func (d *Decoder) Reset() {
 //
 // For an Insert it fills ev, whose bytes then alias data; a bytea column is decoded from hex in place, so data itself
 // changes. ev.Position gets the commit LSN and the row's index among the transaction's rows of its source; its Epoch is
-// the caller's and stays as it is. For other kinds ev is not touched. Decode of a row does not allocate once ev.Extra has
-// its size.
+// the caller's and stays as it is. For other kinds ev is not touched. Decode of a row does not allocate once ev.Extra
+// has its size.
 //
 // Errors: *[MalformedError], *[ColumnError], *[RowError]. All of them end the connection: until Reset, Decode returns
 // the same error again.

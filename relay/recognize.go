@@ -28,7 +28,8 @@ func (s *session) recognize(ctx context.Context, steps []step) error {
 			continue
 		}
 		if e := &st.delivery.Event; s.known.Find(e) == nil {
-			events = append(events, store.Sighting{Source: e.Source, ID: e.ID, Position: e.Position, Committed: st.delivery.Committed})
+			events = append(events, store.Sighting{Source: e.Source, ID: e.ID, Position: e.Position,
+				Committed: st.delivery.Committed})
 			of = append(of, i)
 		}
 	}

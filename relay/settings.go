@@ -32,8 +32,8 @@ func NewSetup(c config.Config, tables Tables, log zerolog.Logger) Setup {
 }
 
 // Init creates what is missing in the database of the configuration, as the command init does: the outbox if there is
-// none, the relay's own tables and view, the publication and the slot. Existing objects stay as they are. Call it before
-// the first Run.
+// none, the relay's own tables and view, the publication and the slot. Existing objects stay as they are. Call it
+// before the first Run.
 func Init(ctx context.Context, c config.Config) error {
 	st, err := store.Open(ctx, StoreConfig(c))
 	if err != nil {

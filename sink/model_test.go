@@ -220,7 +220,8 @@ func (s *scenario) fresh(ev *event) *sink.Record {
 	if s.random.IntN(50) == 0 {
 		cost = 10_000 // larger than the whole window
 	}
-	ev.record = &sink.Record{Source: ev.lane.source, Topic: ev.lane.topic, Key: ev.lane.key, Value: value, Cost: cost, Owner: ev}
+	ev.record = &sink.Record{Source: ev.lane.source, Topic: ev.lane.topic, Key: ev.lane.key, Value: value, Cost: cost,
+		Owner: ev}
 	ev.record.Probe = ev.lane.key == nil && s.random.IntN(10) == 0
 	return ev.record
 }

@@ -35,7 +35,8 @@ func startDemo(t *testing.T, environ []string, args ...string) *running {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	t.Cleanup(cancel)
-	cmd, _, _ := command(ctx, t, environ, append([]string{"--http-listen=127.0.0.1:0", "--rate=200", "--aggregates=7"}, args...)...)
+	flags := append([]string{"--http-listen=127.0.0.1:0", "--rate=200", "--aggregates=7"}, args...)
+	cmd, _, _ := command(ctx, t, environ, flags...)
 	cmd.Stdout = nil
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -108,7 +109,8 @@ func (r *running) scene() (s scene, err error) {
 // press asks for an incident, which must be accepted, and waits until none is played.
 func (r *running) press(name string) scene {
 	r.t.Helper()
-	if code, text, err := r.ask(http.MethodPost, "/api/v1/demo/break", fmt.Sprintf(`{"incident": %q}`, name)); err != nil ||
+	if code, text, err := r.ask(http.MethodPost, "/api/v1/demo/break",
+		fmt.Sprintf(`{"incident": %q}`, name)); err != nil ||
 		code != http.StatusAccepted {
 		r.t.Fatalf("break %s: got %d, %v; want %d: %s", name, code, err, http.StatusAccepted, text)
 	}
@@ -134,7 +136,8 @@ func TestConsoleOfTheDemoBreaksOneAtATime(t *testing.T) {
 	if err != nil || len(first.Incidents) != 5 || len(first.Told) != 0 || first.Playing != "" {
 		t.Fatalf("at the start: got %+v, %v; want five incidents and nothing told", first, err)
 	}
-	if code, text, _ := r.ask(http.MethodPost, "/api/v1/demo/break", `{"incident": "bank"}`); code != http.StatusConflict ||
+	if code, text, _ := r.ask(http.MethodPost, "/api/v1/demo/break",
+		`{"incident": "bank"}`); code != http.StatusConflict ||
 		!strings.Contains(text, "no incident") {
 		t.Errorf("an unknown incident: got %d, %s", code, text)
 	}
@@ -155,10 +158,12 @@ func TestConsoleOfTheDemoBreaksOneAtATime(t *testing.T) {
 		}
 	}
 	// While one lasts there is no other.
-	if code, text, err := r.ask(http.MethodPost, "/api/v1/demo/break", `{"incident": "all"}`); code != http.StatusAccepted {
+	if code, text, err := r.ask(http.MethodPost, "/api/v1/demo/break",
+		`{"incident": "all"}`); code != http.StatusAccepted {
 		t.Fatalf("all: got %d, %v: %s", code, err, text)
 	}
-	if code, text, _ := r.ask(http.MethodPost, "/api/v1/demo/break", `{"incident": "slot"}`); code != http.StatusConflict ||
+	if code, text, _ := r.ask(http.MethodPost, "/api/v1/demo/break",
+		`{"incident": "slot"}`); code != http.StatusConflict ||
 		!strings.Contains(text, "already") {
 		t.Errorf("while another one lasts: got %d, %s", code, text)
 	}

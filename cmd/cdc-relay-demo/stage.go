@@ -221,7 +221,8 @@ func (s *stage) last(ctx context.Context, i incident) (over string, err error) {
 		return "", fmt.Errorf("%s: %w", i.label, err)
 	}
 	t, longest := s.load.totals(), s.load.longestWait()
-	return fmt.Sprintf("%s. No event waited longer than %s; of %d so far missing 0, duplicated %d, out of order %d.", i.over,
+	return fmt.Sprintf("%s. No event waited longer than %s; of %d so far missing 0, duplicated %d, out of order %d.",
+		i.over,
 		longest.Round(10*time.Millisecond), t.received, t.duplicated, t.reordered), nil
 }
 

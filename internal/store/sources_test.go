@@ -51,7 +51,8 @@ func TestOutcomesOfSeveralSourcesStayApart(t *testing.T) {
 		{Source: other, ID: []byte(uuid(5)), Attempts: 8, RetryIn: time.Hour, Class: outbox.Transient},
 		{ID: []byte(uuid(6)), Attempts: 9, RetryIn: time.Hour, Class: outbox.Transient},
 	}))
-	const parked = `SELECT string_agg(of || ':' || right(event_id::text, 1) || '/' || retry_count, ' ' ORDER BY of, event_id)
+	const parked = `SELECT string_agg(of || ':' || right(event_id::text, 1) || '/' || retry_count, ' '
+  ORDER BY of, event_id)
  FROM (SELECT CASE source WHEN 77 THEN 'b' ELSE 'a' END AS of, * FROM cdc_relay_parked) p`
 	is("parked", parked, "a:5/1 a:6/9 b:5/8 b:6/1")
 	retried := published(6, uuid)[5:]
@@ -70,6 +71,6 @@ func TestOutcomesOfSeveralSourcesStayApart(t *testing.T) {
 	event = *d.Event
 	event.Source, d.Event = other, &event
 	must(t, "settle dead letters", s.Settle(t.Context(), nil, []store.Dead{d, dead(7)}))
-	is("dead letters", `SELECT string_agg(CASE source WHEN 77 THEN 'b' ELSE 'a' END || ':' || right(original_id::text, 1), ' '
- ORDER BY source = 77, original_id) FROM outbox_events_dlq`, "a:7 b:6 b:7")
+	is("dead letters", `SELECT string_agg(CASE source WHEN 77 THEN 'b' ELSE 'a' END || ':' ||
+ right(original_id::text, 1), ' ' ORDER BY source = 77, original_id) FROM outbox_events_dlq`, "a:7 b:6 b:7")
 }

@@ -65,7 +65,8 @@ func TestDemoBreaksOnlyWhatItMay(t *testing.T) {
 		want    int
 	}{
 		{"a page of this origin", d, broker, []string{"Origin", d.url}, http.StatusAccepted},
-		{"a page of this origin, as the browser says", d, broker, []string{"Sec-Fetch-Site", "same-origin"}, http.StatusAccepted},
+		{"a page of this origin, as the browser says", d, broker, []string{"Sec-Fetch-Site", "same-origin"},
+			http.StatusAccepted},
 		{"no page", d, broker, nil, http.StatusForbidden},
 		{"another origin", d, broker, []string{"Origin", "http://evil.example"}, http.StatusForbidden},
 		{"another port", d, broker, []string{"Origin", plain.url}, http.StatusForbidden},

@@ -30,9 +30,9 @@ func appendNumbered(t *testing.T, client *kgo.Client, partition int32, from, n i
 }
 
 // A topic is read back after a crash. Breaks it catches: a first offset that is passed over or not heeded, in each of
-// the three ways to have one; records, or headers, taken for others; a reading that goes on to what is appended
-// in the meantime, for as long as something is. Seen to fail with the end too high by 1000 and too low by one, with the
-// start too high by one, with the time not heeded, with the headers exchanged, and with an offset behind the end taken for
+// the three ways to have one; records, or headers, taken for others; a reading that goes on to what is appended in the
+// meantime, for as long as something is. Seen to fail with the end too high by 1000 and too low by one, with the start
+// too high by one, with the time not heeded, with the headers exchanged, and with an offset behind the end taken for
 // an empty rest.
 func TestTailReadsFromItsStartToTheEndItFound(t *testing.T) {
 	fake := newFake(t)
@@ -52,9 +52,10 @@ func TestTailReadsFromItsStartToTheEndItFound(t *testing.T) {
 		since time.Time
 		first [3]int // number of the first record, by partition
 	}{
-		"everything":                     {first: [3]int{0, 0, 0}},
-		"from offsets":                   {from: map[int32]int64{0: 7, 2: 30}, first: [3]int{7, 0, 30}},
-		"from offsets and time":          {from: map[int32]int64{0: 7}, since: young.Add(-time.Minute), first: [3]int{7, 20, 20}},
+		"everything":   {first: [3]int{0, 0, 0}},
+		"from offsets": {from: map[int32]int64{0: 7, 2: 30}, first: [3]int{7, 0, 30}},
+		"from offsets and time": {from: map[int32]int64{0: 7}, since: young.Add(-time.Minute),
+			first: [3]int{7, 20, 20}},
 		"from offsets of a topic before": {from: map[int32]int64{0: 31, 1: 1000, 2: 30}, first: [3]int{0, 0, 30}},
 		"nothing so young":               {since: young.Add(time.Hour), first: [3]int{30, 30, 30}},
 	} {

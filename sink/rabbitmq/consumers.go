@@ -102,8 +102,8 @@ func (d *Driver) missing(ctx context.Context, conn *connection, exchange string)
 	return nil
 }
 
-// unordered looks for queues of consumers that are to have x-single-active-consumer and lack it, as far as the user may compare a queue's
-// arguments: RabbitMQ asks for the right to configure it. It changes nothing.
+// unordered looks for queues of consumers that are to have x-single-active-consumer and lack it, as far as the user
+// may compare a queue's arguments: RabbitMQ asks for the right to configure it. It changes nothing.
 func (d *Driver) unordered(ctx context.Context, conn *connection) (warnings []string, err error) {
 	list := partsOf(d.config.Consumers)
 	defer conn.endWith(ctx)()

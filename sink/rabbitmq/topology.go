@@ -162,8 +162,8 @@ func (p *Part) look(conn *connection) error {
 	if err := p.declare(conn); err != nil {
 		return err
 	}
-	p.Warning = fmt.Sprintf("queue %s has no %s, so a consumer that freezes can disturb the order of a key. Arguments of a "+
-		"queue cannot be changed: stop the relay, let the consumer empty the queue, stop it, and run rabbitmqctl "+
+	p.Warning = fmt.Sprintf("queue %s has no %s, so a consumer that freezes can disturb the order of a key. Arguments of "+
+		"a queue cannot be changed: stop the relay, let the consumer empty the queue, stop it, and run rabbitmqctl "+
 		"delete_queue %s and cdc-relay init --rabbitmq-topology", p.Name, singleActive, p.Name)
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
 
-// A queue that init creates is delivered to one consumer at a time if its consumer is to have that. Breaks it catches: a
-// consumer that freezes, and goes on behind another one with what it has. Seen to fail without the argument.
+// A queue that init creates is delivered to one consumer at a time if its consumer is to have that. Breaks it catches:
+// a consumer that freezes, and goes on behind another one with what it has. Seen to fail without the argument.
 func TestTopologyDeliversToOneConsumerAtATime(t *testing.T) {
 	harness.Full(t)
 	server := harness.RabbitMQ(t)

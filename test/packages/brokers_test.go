@@ -78,7 +78,8 @@ func newBrokerFlow(t *testing.T, w *world, broker string) *brokerFlow {
 	delete(settings, "outbox.columns.headers")
 	f.topic = settings.Topic("order")
 	if s.init != "" {
-		settings = settings.With("rabbitmq.consumers", fmt.Sprintf("{%[1]s: {exchanges: [%[1]s], single_active: true}}", f.topic))
+		settings = settings.With("rabbitmq.consumers",
+			fmt.Sprintf("{%[1]s: {exchanges: [%[1]s], single_active: true}}", f.topic))
 	}
 	relay := harness.NewRelay(t, settings)
 	relay.Init(t)

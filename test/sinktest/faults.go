@@ -57,7 +57,7 @@ func oversizedRecord(t *testing.T, f Fixture) {
 func heldLane(t *testing.T, f Fixture) {
 	topic := f.Topic(t, 1)
 	b := newBench(t, f, sink.Config{MaxBytes: 256 << 20})
-	key := []byte("a")
+	lane, other := sink.Lane{Topic: topic, Key: []byte("a")}, sink.Lane{Topic: topic, Key: []byte("b")}
 	big := oversized(b, f, topic, "a")
 	r2, r3, r4 := record(topic, "a", "000000002"), record(topic, "a", "000000003"), record(topic, "a", "000000004")
 	b.submit(big, r2)
@@ -73,26 +73,26 @@ func heldLane(t *testing.T, f Fixture) {
 			t.Errorf("%s: got %v, want %v", what, err, want)
 		}
 	}
-	refused("retry of a lane that is not held", b.Retry(sink.Lane{Topic: topic, Key: []byte("b")}, first, []*sink.Record{r2}), sink.ErrNotHeld)
-	refused("retry with a wrong generation", b.Retry(sink.Lane{Topic: topic, Key: key}, first+1, []*sink.Record{r2}), sink.ErrStaleGeneration)
-	if b.Release(sink.Lane{Topic: topic, Key: key}, first) {
+	refused("retry of a lane that is not held", b.Retry(other, first, []*sink.Record{r2}), sink.ErrNotHeld)
+	refused("retry with a wrong generation", b.Retry(lane, first+1, []*sink.Record{r2}), sink.ErrStaleGeneration)
+	if b.Release(lane, first) {
 		t.Error("release with three records out: got true")
 	}
-	refused("retry", b.Retry(sink.Lane{Topic: topic, Key: key}, first, []*sink.Record{big, r2}), nil)
+	refused("retry", b.Retry(lane, first, []*sink.Record{big, r2}), nil)
 	b.collect(2)
 	b.want([]*sink.Record{big, r2}, "RH")
 	second := big.Generation
 	if second <= first {
 		t.Errorf("generation after a second rejection: got %d, want more than %d", second, first)
 	}
-	refused("retry with the old generation", b.Retry(sink.Lane{Topic: topic, Key: key}, first, []*sink.Record{r2}), sink.ErrStaleGeneration)
+	refused("retry with the old generation", b.Retry(lane, first, []*sink.Record{r2}), sink.ErrStaleGeneration)
 	b.Settled([]*sink.Record{big})
-	refused("retry", b.Retry(sink.Lane{Topic: topic, Key: key}, second, []*sink.Record{r2, r3}), nil)
+	refused("retry", b.Retry(lane, second, []*sink.Record{r2, r3}), nil)
 	b.want(b.collect(2), "PP")
-	if b.Release(sink.Lane{Topic: topic, Key: key}, first) {
+	if b.Release(lane, first) {
 		t.Error("release with the old generation: got true")
 	}
-	if !b.Release(sink.Lane{Topic: topic, Key: key}, second) {
+	if !b.Release(lane, second) {
 		t.Error("release with nothing out: got false")
 	}
 	b.submit(r4)

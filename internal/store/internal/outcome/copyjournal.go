@@ -91,9 +91,9 @@ const (
 // fill encodes a batch: a row for each source with the array of its ids, and its journal rows. Source is of what has
 // none of its own.
 //
-// Both are in the order of sources and ids, as text. A batch mixes acknowledgements of several partitions; in order, the
-// ids that most outboxes have, which grow with time, are neighbours in the journal's index and in the outbox: less of
-// the server's time here and when the mirror marks the rows, and fuller pages.
+// Both are in the order of sources and ids, as text. A batch mixes acknowledgements of several partitions; in order,
+// the ids that most outboxes have, which grow with time, are neighbours in the journal's index and in the outbox: less
+// of the server's time here and when the mirror marks the rows, and fuller pages.
 func (c *copyBuffer) fill(idType string, source int32, published []record.Published) error {
 	c.order = c.order[:0]
 	for i := range published {

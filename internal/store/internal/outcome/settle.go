@@ -100,7 +100,9 @@ func (s *Writer) settle(ctx context.Context, o *db.Table, source int32, publishe
 }
 
 // journalParams are the parameters of JournalSQL, once for each source.
-func (s *Writer) journalParams(idType string, source int32, published []record.Published) (all []*db.Params, err error) {
+func (s *Writer) journalParams(idType string, source int32, published []record.Published) (
+	all []*db.Params, err error,
+) {
 	return all, bySource(published, source, sourceOf, func(source int32, published []record.Published) error {
 		p, err := JournalParams(idType, source, published)
 		all = append(all, p)
