@@ -37,9 +37,8 @@ func (s *stage) incidents() []incident {
 			s.dropSlot, "The relay has created it again, and published from the table what its stream lacked", nothing},
 		// The last one, since its alarm stays: the topic lacks records that consumers have read.
 		{"topic", "Delete the topic", "A topic is deleted.", "its events are parked, those of the other topics flow",
-			s.deleteTopic, "It is created again, and gets its events in order. An alarm, at the latest when the relay starts again, " +
-				"tells that " +
-				"what the old one had is gone", s.createTopic},
+			s.deleteTopic, "It is created again, and gets its events in order. An alarm, at the latest when the relay " +
+				"starts again, tells that what the old one had is gone", s.createTopic},
 	}
 }
 
