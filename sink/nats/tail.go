@@ -36,6 +36,9 @@ func (d *Driver) Tail(ctx context.Context, q sink.TailQuery, each func(sink.Tail
 	from, begins := q.From[0]
 	from = max(from, 1)
 	state := info.State
+	if from > state.LastSeq+1 {
+		from = 1 // the stream was created again, and the sequence is one of the stream before
+	}
 	q.Lost(min(max(state.FirstSeq-from, 0)+state.Deleted, state.LastSeq-from+1))
 	switch {
 	case begins && from > upTo:

@@ -263,6 +263,10 @@ func TestTailReadsWhatIsThere(t *testing.T) {
 	if got := read(); len(got) != 0 {
 		t.Errorf("from behind the end: got %v", got)
 	}
+	query.From = map[int32]int64{0: n + 2}
+	if got := read(); len(got) != n+1 || got[0] != "0:0" {
+		t.Errorf("from where a stream before was: got %d records, want all of the stream that was created again", len(got))
+	}
 	query.From, query.Since = nil, time.Now().Add(time.Hour)
 	if got := read(); len(got) != 0 {
 		t.Errorf("since a time behind the end: got %v", got)

@@ -39,6 +39,9 @@ func (d *StreamDriver) Tail(ctx context.Context, q sink.TailQuery, each func(sin
 	}
 	from := wire.Start{Kind: wire.FromFirst}
 	offset, begins := q.From[0]
+	if offset > end.Next {
+		offset = 0 // the stream was created again, and the offset is one of the stream before
+	}
 	if end.Next > offset { // else nothing was written since
 		q.Lost(first - max(offset, 0))
 	}
