@@ -302,7 +302,7 @@ var house = map[string]room{
 	"cmd/cdc-relay-demo": {
 		own: []string{
 			"internal/web", "cmd/internal/cli", "cmd/internal/demo", "config", "test/embedded",
-			"internal/doctor/install", "relay", "internal/store", "sink", "sink/kafka", "sink/nats",
+			"internal/doctor/install", "relay", "internal/store", "sink", "sink/kafka", "sink/nats", "sink/stdout",
 		},
 		external: []string{
 			"github.com/rs/zerolog",

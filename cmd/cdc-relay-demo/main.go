@@ -24,7 +24,7 @@ func program() cli.Program {
 	return cli.Program{
 		Name:        "cdc-relay-demo",
 		Description: "See cdc-relay at work on this machine, without other services.",
-		Commands:    []*cobra.Command{demo, serveCommand(), relayCommand()},
+		Commands:    []*cobra.Command{demo, serveCommand(), sandboxCommand(), relayCommand()},
 		Default:     demo,
 		Build:       cli.Build{Version: version, Commit: commit},
 	}

@@ -88,16 +88,21 @@ Example:
   cdc-relay-demo serve`, serve)
 }
 
-// serve serves until standard input ends.
-func serve(a *cli.App) (err error) {
+// leashed returns a context that ends when standard input does. Ctrl-C is ignored.
+func leashed() (ctx context.Context, stop context.CancelFunc) {
 	signal.Ignore(syscall.SIGINT)
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, stop = signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		cancel()
+		stop()
 	}()
+	return ctx, stop
+}
+
+// serve serves until standard input ends.
+func serve(a *cli.App) (err error) {
+	ctx, stop := leashed()
+	defer stop()
 	s, err := start(ctx, nil)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/rs/zerolog"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/sink"
 	"github.com/cdc-relay/cdc-relay/sink/kafka"
+	"github.com/cdc-relay/cdc-relay/sink/stdout"
 )
 
 // newRelay makes the relay with the driver of its broker. The demo makes that itself: through internal/brokers it would
@@ -31,8 +33,11 @@ func newRelay(a *cli.App, cfg config.Config, log zerolog.Logger, opts ...relay.O
 }
 
 func newDriver(cfg config.Config, log zerolog.Logger) (sink.Driver, error) {
-	if cfg.Sink == config.SinkNATS {
+	switch cfg.Sink {
+	case config.SinkNATS:
 		return natsDriver(cfg)
+	case config.SinkStdout:
+		return stdout.New(stdout.Config{Writer: os.Stdout}), nil
 	}
 	k := cfg.Kafka
 	compression, err := kafka.ParseCompression(k.Compression)

@@ -152,6 +152,7 @@ class Driver {
                 case "run" -> run(command);
                 case "loop" -> loop(command);
                 case "kit" -> Kit.tell(command.getAsJsonArray("deliver"));
+                case "sandbox" -> Kit.sandbox(text(command, "program"));
                 case "metrics" -> answer("text", registry.scrape());
                 case "stop" -> stop();
                 default -> throw new IllegalArgumentException("no command " + command.get("op"));

@@ -1,11 +1,14 @@
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
+import io.github.cdcrelay.emit.Outbox;
 import io.github.cdcrelay.inbox.Event;
 import io.github.cdcrelay.inbox.Message;
 import io.github.cdcrelay.testing.MemoryInbox;
+import io.github.cdcrelay.testing.Sandbox;
 import java.nio.charset.StandardCharsets;
 import java.sql.Connection;
+import java.time.Duration;
 import java.util.List;
 import java.util.Map;
 
@@ -23,6 +26,35 @@ class Kit {
         answer.addProperty("dead", String.join(" ", kit.dead().stream().map(d -> id(d) + " " + d.error()).toList()));
         answer.addProperty("parked", kit.parked().size());
         return answer;
+    }
+
+    static JsonObject sandbox(String program) throws Exception {
+        try (var sandbox = Sandbox.start(program)) {
+            try (var connection = sandbox.connect()) {
+                connection.setAutoCommit(false);
+                for (int n = 0; n < 3; n++) {
+                    Outbox.emit(connection, io.github.cdcrelay.emit.Event.of("order", "42", "OrderPlaced",
+                            Map.of("n", n)));
+                    if (n == 1) {
+                        connection.rollback();
+                    } else {
+                        connection.commit();
+                    }
+                }
+            }
+            var second = sandbox.published("OrderPlaced", "42", "{\"n\": 2}", Duration.ofSeconds(30));
+            var first = sandbox.published("OrderPlaced");
+            try {
+                sandbox.published("OrderPlaced", null, "{\"n\": 1}", Duration.ofMillis(100));
+                throw new IllegalStateException("a message of a transaction that was rolled back");
+            } catch (AssertionError e) {
+                return Driver.answer("published", shown(first) + ", " + shown(second));
+            }
+        }
+    }
+
+    private static String shown(Sandbox.Published m) {
+        return m.topic() + " " + m.key() + " " + m.value().replaceAll("\\D", "");
     }
 
     private static String id(MemoryInbox.Failed failed) {

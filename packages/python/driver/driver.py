@@ -23,6 +23,7 @@ from psycopg_pool import ConnectionPool
 import cdc_relay_emit
 import cdc_relay_inbox
 from cdc_relay_emit import Event
+from cdc_relay_emit.sandbox import Sandbox
 from cdc_relay_emit.testing import assert_emitted, no_event_emitted
 from cdc_relay_inbox import Inbox, Message, Outage, Permanent, Retry, RetryAfter, aio
 from cdc_relay_inbox.testing import MemoryInbox
@@ -271,6 +272,19 @@ def op_kit(deliver, **_):
         conn.rollback()
     return {"outcomes": " ".join(outcomes), "retried": ", ".join(" ".join(some) for some in retried),
             "dead": " ".join(f"{d.event.id} {d.error}" for d in kit.dead), "parked": len(kit.parked)}
+
+
+def op_sandbox(program, **_):
+    """Emit in a sandbox, and look at what its relay publishes."""
+    with Sandbox(program) as sandbox:
+        with psycopg.connect(sandbox.url) as conn:
+            for n, keep in enumerate((True, False, True)):
+                cdc_relay_emit.emit(conn, Event(aggregate_type="order", aggregate_id="42", type="OrderPlaced", payload={"n": n}))
+                conn.commit() if keep else conn.rollback()
+        second = sandbox.published("OrderPlaced", "42", {"n": 2})
+        first = sandbox.published("OrderPlaced")
+        refused(lambda: sandbox.published("OrderPlaced", match={"n": 1}, timeout=0.1))
+    return {"published": f"{first.topic} {first.key} {first.value['n']}, {second.topic} {second.key} {second.value['n']}"}
 
 
 def fail_as_asked(event, conn):

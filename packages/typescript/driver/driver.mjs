@@ -8,7 +8,7 @@ import { emit as emitDrizzle } from '@cdc-relay/emit/drizzle'
 import { emit as emitKysely } from '@cdc-relay/emit/kysely'
 import { Inbox, Outage, Permanent, RetryAfter } from '@cdc-relay/inbox'
 import { run } from '@cdc-relay/inbox/kafkajs'
-import { MemoryInbox, assertEmitted, noEventEmitted } from '@cdc-relay/testing'
+import { MemoryInbox, Sandbox, assertEmitted, noEventEmitted } from '@cdc-relay/testing'
 
 const url = process.env.DATABASE_URL
 let pool, inbox, running, registry
@@ -149,6 +149,25 @@ const commands = {
     })
     return { outcomes: outcomes.join(' '), retried: retried.map(some => some.join(' ')).join(', '), parked: kit.parked.length,
       dead: kit.dead.map(d => `${d.event.id} ${d.error}`).join(' ') }
+  },
+  async sandbox({ program }) {
+    const sandbox = await Sandbox.start(program)
+    try {
+      const client = new pg.Client(sandbox.url)
+      await client.connect()
+      for (const [n, end] of ['COMMIT', 'ROLLBACK', 'COMMIT'].entries()) {
+        await client.query('BEGIN')
+        await emit(client, { aggregateType: 'order', aggregateId: '42', type: 'OrderPlaced', payload: { n } })
+        await client.query(end)
+      }
+      await client.end()
+      const second = await sandbox.published({ type: 'OrderPlaced', key: '42', match: { n: 2 } })
+      const first = await sandbox.published({ type: 'OrderPlaced' })
+      await refused(() => sandbox.published({ type: 'OrderPlaced', match: { n: 1 } }, 100))
+      return { published: [first, second].map(m => `${m.topic} ${m.key} ${m.value.n}`).join(', ') }
+    } finally {
+      await sandbox.close()
+    }
   },
   async retry({ until = 'quiet' }) {
     const outcomes = []

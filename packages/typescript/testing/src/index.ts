@@ -2,6 +2,7 @@
 import { isDeepStrictEqual } from 'node:util'
 
 export { MemoryInbox, type Delivery } from './memory.js'
+export { Sandbox, type Published } from './sandbox.js'
 
 /** A transaction or client of node-postgres that sees the outbox. */
 export interface Reader {
