@@ -93,7 +93,7 @@ func served(t *testing.T) (found []string) {
 		t.Fatalf("code of the server: %v, %v", files, err)
 	}
 	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
+		if strings.HasSuffix(file, "_test.go") || filepath.Base(file) == "demo.go" { // which no relay serves
 			continue
 		}
 		tree, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
