@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -118,7 +120,9 @@ type object = map[string]any
 func (w *world) start(t *testing.T, open object) *driver {
 	t.Helper()
 	c := exec.CommandContext(t.Context(), w.command[0], w.command[1:]...) //nolint:gosec // of this test
-	c.Env = append(os.Environ(), "DATABASE_URL="+w.pg.URL)
+	// Those that begin so are the tests' own, and a program of the product refuses what it does not know.
+	tests := func(pair string) bool { return strings.HasPrefix(pair, "CDC_RELAY_") }
+	c.Env = append(slices.DeleteFunc(os.Environ(), tests), "DATABASE_URL="+w.pg.URL)
 	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	d := &driver{t: t, command: c, err: &harness.Log{}}
 	c.Stderr = d.err
