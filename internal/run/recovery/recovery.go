@@ -242,7 +242,7 @@ func (s *Scan) flushParked(ctx context.Context) error {
 	lanes := map[outbox.Identity]store.Lane{}
 	for i, p := range s.batch {
 		if lane, parked := found[i]; parked {
-			retried, lanes[outbox.Identity{Source: p.Source, ID: string(p.ID)}] = append(retried, p), lane
+			retried, lanes[p.Identity()] = append(retried, p), lane
 			s.Queue.Revisit(lane) // it may be empty now
 		}
 	}
@@ -283,7 +283,7 @@ func (s *Scan) passedParked(ctx context.Context, lanes map[outbox.Identity]store
 	}
 	partitions := map[outbox.Identity]int32{}
 	for _, p := range retried {
-		partitions[outbox.Identity{Source: p.Source, ID: string(p.ID)}] = p.Partition
+		partitions[p.Identity()] = p.Partition
 	}
 	for l, ids := range left {
 		var passed []store.Published // since the last event that was found

@@ -77,6 +77,11 @@ type Published struct {
 	Mark      int32 // [outbox.Position.Mark] or RowMark; 0: it was read from the table
 }
 
+// Identity returns the event's identity, with a copy of its id.
+func (p *Published) Identity() outbox.Identity {
+	return outbox.Identity{Source: p.Source, ID: string(p.ID)}
+}
+
 // Dead is one event that was given up, with what a person needs to judge it and to publish it again.
 type Dead struct {
 	Event     *outbox.Event
