@@ -141,7 +141,7 @@ func (c *childRelay) take(r report) {
 	c.changed = make(chan struct{})
 }
 
-// status is what the process reported last.
+// status is the last report of the process.
 func (c *childRelay) status() figures {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -41,7 +41,7 @@ type report struct {
 	Figures *figures `json:"figures,omitempty"`
 }
 
-// figures are what the demo shows of the relay's status.
+// figures are the part of the relay's status that the demo shows.
 type figures struct {
 	Role     relay.Role `json:"role"`
 	LagBytes *int64     `json:"lag_bytes"`

@@ -43,7 +43,7 @@ func (c *dlqEditCommand) ofOne() bool {
 
 func (c *dlqEditCommand) merges() bool { return c.MergePayload != "" || c.MergeHeaders != "" }
 
-// editedAll is what became of an edit. Names in JSON are stable.
+// editedAll is the result of an edit. Names in JSON are stable.
 type editedAll struct {
 	Matching  int64              `json:"matching"`
 	Edited    int                `json:"edited"`
@@ -52,7 +52,7 @@ type editedAll struct {
 	Requests  []int64            `json:"requests,omitempty"` // of the replays
 }
 
-// wanted is what the flags ask for.
+// wanted holds what the flags ask for.
 func (c *dlqEditCommand) wanted(a *cli.App) (store.EditAll, error) {
 	e := store.EditAll{Filter: c.Filter(a), Who: c.Name(), Note: c.Note, Replay: !c.NoReplay,
 		Patch: store.Patch{Tombstone: c.Tombstone, Payload: given(c.MergePayload), Headers: given(c.MergeHeaders)}}

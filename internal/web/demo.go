@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Demo is what the demo adds to its console. A relay has none of it: without one, the page loads no such script, and
+// Demo holds the additions of the demo to its console. A relay has none of it: without one, the page loads no such script, and
 // the paths are unknown.
 type Demo struct {
 	Script []byte     // a module that the page loads

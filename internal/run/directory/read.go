@@ -18,7 +18,7 @@ const (
 	longestName = 100     // bytes: it is the value of a label
 )
 
-// content is what a look finds in a file. Its zero value is that of a file that is not there.
+// content holds what a look finds in a file. Its zero value is that of a file that is not there.
 type content struct {
 	sum  [sha256.Size]byte
 	text []byte

@@ -1,5 +1,5 @@
-// Package record defines the store's types: records of events, slots and requests, and lists for people.
-// of it. It has no statement; the one thing that it knows of Postgres is what its errors ask for.
+// Package record defines the store's types: records of events, slots and requests, and lists for people. It runs no
+// statement; all that it knows of Postgres is in its errors.
 //
 // Tested at the door, by package store.
 package record
