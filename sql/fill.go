@@ -42,6 +42,7 @@ func (n Names) fill(text, file string) (string, error) {
 		case known:
 		case name == ".ViewMark":
 			value, err = n.ViewMark()
+		case name == "view.sql" && n.View == "":
 		case strings.HasSuffix(name, ".sql"):
 			value, err = render(name, n)
 		default:

@@ -22,7 +22,7 @@ type Names struct {
 	Schema        string // where the relay's own tables live
 	Outbox        string // schema-qualified
 	OutboxLiteral string // the same as a string literal, for ::regclass
-	DLQ, View     string // schema-qualified
+	DLQ, View     string // schema-qualified; View is empty for one of several outboxes, which have none
 	DLQLiteral    string // DLQ as a string literal
 
 	ID, EventType, Payload, Headers, CreatedAt string // the outbox's columns

@@ -54,10 +54,29 @@ func Open(ctx context.Context, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	return over(d), nil
+}
+
+func over(d *db.DB) *Store {
 	return &Store{
 		db: d, Catalog: catalog.New(d), Lease: lease.New(d), Reader: table.New(d), Writer: outcome.New(d),
 		Queue: queue.New(d), Desk: desk.New(d), Upkeep: upkeep.New(d),
-	}, nil
+	}
+}
+
+// Of is a Store for another outbox of the slot, a source of its own, whose number is known after Register. It has the
+// connections, the epoch and the relay's tables of this one, which is to be closed after it; the names of its columns
+// are the same. What is the slot's as a whole is asked of this one: TakeOver, SaveProgress, CleanStop, the topics.
+func (s *Store) Of(schema, table string) *Store { return over(s.db.Of(schema, table)) }
+
+// Cover has this Store answer for several outboxes, which Of has made and Register has numbered, what it is asked of
+// all that is parked: which lanes there are and are due, how many events and how old. Their lanes carry their numbers.
+func (s *Store) Cover(members []*Store) {
+	all := make([]*db.DB, len(members))
+	for i, m := range members {
+		all[i] = m.db
+	}
+	s.db.Cover(all)
 }
 
 // Close waits for calls that are running and closes all connections.

@@ -44,6 +44,7 @@ type (
 	Home            = record.Home
 	Lane            = record.Lane
 	Memory          = record.Memory
+	Named           = record.Named
 	NotPatched      = record.NotPatched
 	ObstacleError   = record.ObstacleError
 	Offset          = record.Offset

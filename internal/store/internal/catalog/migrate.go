@@ -186,8 +186,8 @@ func (s *Catalog) MakeView(ctx context.Context) error {
 }
 
 func (s *Catalog) planView(ctx context.Context, tx pgx.Tx, is seen) ([]string, error) {
-	if is.versions[schema.OutboxPart(s.db.Names.DLQ)] == 0 {
-		return nil, nil // the steps make it
+	if s.db.Member() || is.versions[schema.OutboxPart(s.db.Names.DLQ)] == 0 {
+		return nil, nil // it has none, or the steps make it
 	}
 	mark, err := is.names.ViewMark()
 	if err != nil {
@@ -245,6 +245,9 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 		CreatedAt: or(c.CreatedAt, "created_at"),
 		IDType:    o.IDType, PayloadType: o.PayloadType, HeadersType: o.HeadersType,
 		PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
+	}
+	if s.db.Member() {
+		n.View = ""
 	}
 	created := createdField(c, o.CreatedZone)
 	n.Shown = schema.Shown{Event: eventFields(c, created), Created: created, HasJSON: o.HasJSON}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -18,14 +19,29 @@ import (
 const publish = `publish = 'insert', publish_via_partition_root = true`
 
 // PublicationSQL creates the publication of the outbox.
-func (s *Catalog) PublicationSQL(name string) string {
-	return "CREATE PUBLICATION " + db.Quote(name) + " FOR TABLE " + s.db.Names.Outbox + " WITH (" + publish + ")"
+func (s *Catalog) PublicationSQL(name string) string { return publicationOf(name, s.db.Names.Outbox) }
+
+func publicationOf(name string, tables ...string) string {
+	return "CREATE PUBLICATION " + db.Quote(name) + " FOR TABLE " + strings.Join(tables, ", ") + " WITH (" + publish + ")"
 }
 
 // CreatePublication creates the publication if there is none of that name; another's is left as it is, see
 // [Catalog.CheckPublication]. It needs the outbox's ownership and CREATE on the database, and must come before the
 // slot: a slot that is older than its publication fails forever (SQLSTATE 42704).
 func (s *Catalog) CreatePublication(ctx context.Context, name string) error {
+	return s.createPublication(ctx, name, s.PublicationSQL(name))
+}
+
+// CreatePublicationOf does it for several outboxes.
+func (s *Catalog) CreatePublicationOf(ctx context.Context, name string, tables []record.Named) error {
+	quoted := make([]string, len(tables))
+	for i, t := range tables {
+		quoted[i] = db.Quote(t.Schema, t.Name)
+	}
+	return s.createPublication(ctx, name, publicationOf(name, quoted...))
+}
+
+func (s *Catalog) createPublication(ctx context.Context, name, text string) error {
 	err := s.db.Tx(ctx, db.Migrating, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, s.migrationLock()); err != nil {
 			return err
@@ -35,7 +51,7 @@ func (s *Catalog) CreatePublication(ctx context.Context, name string) error {
 			name).Scan(&found); err != nil || found {
 			return err
 		}
-		_, err := tx.Exec(ctx, s.PublicationSQL(name))
+		_, err := tx.Exec(ctx, text)
 		return err
 	})
 	if err != nil {

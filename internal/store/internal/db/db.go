@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,18 +35,24 @@ type DB struct {
 	Config record.Config
 	Names  Names
 	Pool   *pgxpool.Pool
+	shared *shared
+	member bool // made by Of
 
-	epoch  atomic.Int64          // 0 until TakeOver
-	source atomic.Int32          // 0 until State or Register
-	oid    atomic.Uint32         // of the table that the source is of; 0 until then
-	table  atomic.Pointer[Table] // nil until the outbox is read
+	source atomic.Int32            // 0 until State or Register
+	oid    atomic.Uint32           // of the table that the source is of; 0 until then
+	table  atomic.Pointer[Table]   // nil until the outbox is read
+	covers atomic.Pointer[[]int32] // the sources of several outboxes; nil: it is of one
+}
 
+// shared is the same for all outboxes of a slot.
+type shared struct {
+	epoch    atomic.Int64           // 0 until TakeOver
 	encoding atomic.Pointer[string] // of the database; nil before the first connection
 }
 
 // Open checks the configuration and prepares the pool; the first call connects.
 func Open(ctx context.Context, c record.Config) (*DB, error) {
-	s := &DB{Config: c}
+	s := &DB{Config: c, shared: new(shared)}
 	if err := s.setNames(); err != nil {
 		return nil, err
 	}
@@ -76,13 +83,22 @@ func Open(ctx context.Context, c record.Config) (*DB, error) {
 	return s, nil
 }
 
+// Of is a DB for another outbox of the slot: one more source, which shares connections, epoch, dead letters and all of
+// the relay's own tables with the others. It needs no Close.
+func (s *DB) Of(schema, table string) *DB {
+	d := &DB{Config: s.Config, Names: s.Names, Pool: s.Pool, shared: s.shared, member: true}
+	d.Config.Table = Quote(schema, table)
+	d.Names.setOutbox(s.Config.Schema, schema, table)
+	return d
+}
+
 // Close waits for calls that are running and closes all connections.
 func (s *DB) Close() { s.Pool.Close() }
 
 // beforeConnect gives each new connection secret and certificates as they are now, and the name of the epoch that it
 // belongs to.
 func (s *DB) beforeConnect(ctx context.Context, cc *pgx.ConnConfig) error {
-	cc.RuntimeParams["application_name"] = applicationName(s.Config.Slot, s.epoch.Load())
+	cc.RuntimeParams["application_name"] = applicationName(s.Config.Slot, s.shared.epoch.Load())
 	return login.Renew(ctx, &cc.Config, s.Config.URL, s.Config.Password)
 }
 
@@ -125,6 +141,52 @@ func (s *DB) OwnTable(ctx context.Context) (*Table, error) {
 	return o, err
 }
 
+// StateKey is the key of the source's row in the table of states. The slot's own has the slot's name; one of several
+// outboxes has its number behind that. No slot's name has a colon.
+func (s *DB) StateKey() string { return s.KeyOf(s.source.Load()) }
+
+// KeyOf is StateKey by a number that is not noted yet.
+func (s *DB) KeyOf(source int32) string {
+	if !s.member {
+		return s.Config.Slot
+	}
+	return fmt.Sprintf("%s:%d", s.Config.Slot, source)
+}
+
+// Cover makes this DB that of several outboxes, which Of has made and which have numbers: what is asked of all that is
+// parked is asked of theirs. Their tables have the same form; it is not to be asked for what reads or changes one.
+func (s *DB) Cover(members []*DB) {
+	of := make([]int32, len(members))
+	for i, m := range members {
+		of[i] = m.Source()
+		s.table.CompareAndSwap(nil, m.TableSeen())
+	}
+	s.covers.Store(&of)
+}
+
+// Several reports whether Cover was called.
+func (s *DB) Several() bool { return s.covers.Load() != nil }
+
+// Mine makes a statement that reads rows of the source $1 one of all outboxes that this DB covers, and gives $1.
+func (s *DB) Mine(text string, source int32) (string, any) {
+	of := s.covers.Load()
+	if of == nil {
+		return text, source
+	}
+	return strings.ReplaceAll(text, "source = $1", "source = ANY ($1::integer[])"), *of
+}
+
+// Member reports whether Of has made this DB: it is of one of several outboxes, which have no views.
+func (s *DB) Member() bool { return s.member }
+
+// EventSource is the source of the events that come from this outbox's tables: 0 unless it is one of several.
+func (s *DB) EventSource() int32 {
+	if !s.member {
+		return 0
+	}
+	return s.source.Load()
+}
+
 // SetSource notes the number of (slot, table), and the table's.
 func (s *DB) SetSource(source int32, table uint32) {
 	s.oid.Store(table)
@@ -135,12 +197,12 @@ func (s *DB) SetSource(source int32, table uint32) {
 func (s *DB) Source() int32 { return s.source.Load() }
 
 // Epoch is the epoch that this relay took over, 0 before that.
-func (s *DB) Epoch() int64 { return s.epoch.Load() }
+func (s *DB) Epoch() int64 { return s.shared.epoch.Load() }
 
 // TookOver notes the epoch, and names the pool's connections after it: those made from now on carry it, those in use
 // are closed when they come back.
 func (s *DB) TookOver(epoch int64) {
-	s.epoch.Store(epoch)
+	s.shared.epoch.Store(epoch)
 	s.Pool.Reset()
 }
 

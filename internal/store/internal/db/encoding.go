@@ -20,7 +20,7 @@ const (
 // SQL_ASCII: there they are bytes of any encoding, and a server that was asked for UTF-8 refuses those that are not.
 func (s *DB) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 	encoding := conn.PgConn().ParameterStatus("server_encoding")
-	s.encoding.Store(&encoding)
+	s.shared.encoding.Store(&encoding)
 	if encoding != encodingASCII {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (s *DB) afterConnect(ctx context.Context, conn *pgx.Conn) error {
 
 // LearnEncoding connects if no connection was made yet, so that Clean and Brief know what the database can hold.
 func (s *DB) LearnEncoding(ctx context.Context) error {
-	if s.encoding.Load() != nil {
+	if s.shared.encoding.Load() != nil {
 		return nil
 	}
 	conn, err := s.Pool.Acquire(ctx)
@@ -55,7 +55,7 @@ func (s *DB) Clean(text string) string {
 func (s *DB) Brief(text string, most int) string { return s.Clean(text[:min(len(text), most)]) }
 
 func (s *DB) fitting(text string) string {
-	encoding := s.encoding.Load()
+	encoding := s.shared.encoding.Load()
 	if encoding == nil {
 		return text
 	}

@@ -11,8 +11,8 @@ func TestTextsFitTheEncodingOfTheDatabase(t *testing.T) {
 		"LATIN1": "{\"id\": \"00-...\"} é - \\u0141ód\\u017a \\u4e86 [\\u: a character that is not in LATIN1]",
 		"EUC_JP": `{"id": "00-..."} \u00e9 - \u0141\u00f3d\u017a \u4e86 [\u: a character that is not in EUC_JP]`,
 	} {
-		var s DB
-		s.encoding.Store(&encoding)
+		s := DB{shared: new(shared)}
+		s.shared.encoding.Store(&encoding)
 		if got := s.Clean(text); got != want {
 			t.Errorf("%s: got %s, want %s", encoding, got, want)
 		}

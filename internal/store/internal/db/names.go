@@ -52,9 +52,8 @@ func (s *DB) setNames() error {
 	}
 	own := func(table string) string { return Quote(c.Schema, table) }
 	n.Schema = Quote(c.Schema)
-	n.Outbox = Quote(n.OutboxSchema, n.OutboxTable)
 	n.DLQ = Quote(n.DLQSchema, n.dlqTable)
-	n.View = own(suffixed(n.OutboxTable, "_status"))
+	n.setOutbox(c.Schema, n.OutboxSchema, n.OutboxTable)
 	n.Source, n.Epoch, n.State = own("cdc_relay_source"), own("cdc_relay_epoch"), own("cdc_relay_state")
 	n.Journal, n.Batch = own("cdc_relay_journal"), own("cdc_relay_journal_batch")
 	n.Parked, n.CatchUp = own("cdc_relay_parked"), own("cdc_relay_catch_up")
@@ -62,6 +61,13 @@ func (s *DB) setNames() error {
 	n.Alarms, n.Edit, n.Spool = own("cdc_relay_alarms"), own("cdc_relay_edit"), own("cdc_relay_spool")
 	s.Config = c
 	return nil
+}
+
+// setOutbox sets the names that depend on which outbox it is.
+func (n *Names) setOutbox(own, schema, table string) {
+	n.OutboxSchema, n.OutboxTable = schema, table
+	n.Outbox = Quote(schema, table)
+	n.View = Quote(own, suffixed(table, "_status"))
 }
 
 // splitTable reads schema.table. Names are taken as they are, not folded to lower case as SQL would; a name with a dot

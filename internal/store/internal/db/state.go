@@ -17,7 +17,7 @@ const SelectState = `SELECT t.source, s.table_oid, t.phase, t.dirty, t.confirmed
  coalesce((to_jsonb(t) ->> 'catch_up_late')::boolean, false), coalesce(to_jsonb(e) ->> 'taken_lsn', '0/0'),
  ARRAY(SELECT jsonb_array_elements_text(coalesce(to_jsonb(s) -> 'former_systems', '[]'))),
  coalesce(to_jsonb(t) ->> 'lanes', '')
-FROM {state} t JOIN {source} s USING (source) JOIN {epoch} e ON e.slot = t.slot WHERE t.slot = $1`
+FROM {state} t JOIN {source} s USING (source) JOIN {epoch} e ON e.slot = s.slot WHERE t.slot = $1`
 
 // ScanState scans a row of SelectState.
 func ScanState(row pgx.Row) (*record.State, error) {
@@ -41,7 +41,7 @@ func (s *DB) State(ctx context.Context) (*record.State, error) {
 	err := s.One(ctx, Reading, func(row pgx.Row) (err error) {
 		st, err = ScanState(row)
 		return err
-	}, s.Names.SQL(SelectState), s.Config.Slot)
+	}, s.Names.SQL(SelectState), s.StateKey())
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	}

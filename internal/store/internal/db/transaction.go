@@ -210,7 +210,7 @@ func (s *DB) StillOwned(ctx context.Context, tx pgx.Tx) error {
 // owns asks for the epoch's row by the statement given.
 func (s *DB) owns(ctx context.Context, tx pgx.Tx, text string) error {
 	var held int
-	err := tx.QueryRow(ctx, s.Names.SQL(text), s.Config.Slot, s.epoch.Load()).Scan(&held)
+	err := tx.QueryRow(ctx, s.Names.SQL(text), s.Config.Slot, s.Epoch()).Scan(&held)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return record.ErrFenced
 	}

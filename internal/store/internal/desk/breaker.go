@@ -19,15 +19,16 @@ func (s *Desk) Breaker(ctx context.Context, window time.Duration,
 	apart []string) (b record.BreakerState, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&b.Open, &b.Said, &b.Dead, &b.Published) },
-			s.db.SQL(o, `SELECT t.breaker_at IS NOT NULL, coalesce(t.breaker_said, ''),
+		text, of := s.db.Mine(s.db.SQL(o, `SELECT t.breaker_at IS NOT NULL, coalesce(t.breaker_said, ''),
  (SELECT count(*) FROM {dlq} WHERE source = $1 AND replayed_at IS NULL AND discarded_at IS NULL
    AND dead_at > greatest(now() - $3 * interval '1 microsecond', t.resumed_at)
    AND error_code <> ALL (coalesce($5::text[], '{}'))),
  (SELECT coalesce(sum(size), 0)::bigint FROM (SELECT size, published_at FROM {batch} WHERE source = $1
  ORDER BY batch DESC LIMIT $4) b
    WHERE published_at > greatest(now() - $3 * interval '1 microsecond', t.resumed_at))
-FROM {state} t WHERE t.slot = $2`), source, s.db.Config.Slot, window.Microseconds(), breakerBatches, apart)
+FROM {state} t WHERE t.slot = $2`), source)
+		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&b.Open, &b.Said, &b.Dead, &b.Published) },
+			text, of, s.db.StateKey(), window.Microseconds(), breakerBatches, apart)
 	}
 	if err != nil {
 		return record.BreakerState{}, fmt.Errorf("read the state of dlq.breaker: %w", err)
@@ -48,7 +49,7 @@ func (s *Desk) CloseBreaker(ctx context.Context) error {
 func (s *Desk) setBreaker(ctx context.Context, set string, args ...any) error {
 	err := s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET `+set+` WHERE slot = $1`),
-			append([]any{s.db.Config.Slot}, args...)...)
+			append([]any{s.db.StateKey()}, args...)...)
 		return err
 	})
 	if err != nil {

@@ -18,8 +18,9 @@ import (
 func (s *Desk) CountDead(ctx context.Context) (n int64, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&n) },
-			s.db.SQL(o, `SELECT count(*) FROM {dlq} WHERE source = $1 AND replayed_at IS NULL AND discarded_at IS NULL`), source)
+		text, of := s.db.Mine(s.db.SQL(o,
+			`SELECT count(*) FROM {dlq} WHERE source = $1 AND replayed_at IS NULL AND discarded_at IS NULL`), source)
+		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&n) }, text, of)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("count dead letters: %w", err)

@@ -13,6 +13,9 @@ import (
 // published, whatever outbox.catch_up says of what the table held at the first start.
 const settled = `baseline_at = CASE WHEN phase = 'stream' THEN coalesce(baseline_at, now()) ELSE baseline_at END`
 
+// ofSlot is a condition on the states of the slot $1: its own, and those of its outboxes if there are several.
+const ofSlot = `(slot = $1 OR starts_with(slot, $1::text || ':'))`
+
 // BeginCatchUp puts a slot back into phase catch_up, because it was lost, or because the stream has left rows out: the
 // unrecorded rows come from the table first. It must be committed before a new slot exists, and before the stream is
 // read again. late marks the events: the stream may have delivered later ones of their keys. Of a catch-up that has
@@ -21,7 +24,7 @@ func (s *Lease) BeginCatchUp(ctx context.Context, late bool) error {
 	err := s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET catch_up_late = $2 OR catch_up_late, `+settled+`,
  phase = 'catch_up',
- catch_up_ready = false, dirty = true, updated_at = now() WHERE slot = $1`), s.db.Config.Slot, late)
+ catch_up_ready = false, dirty = true, updated_at = now() WHERE `+ofSlot), s.db.Config.Slot, late)
 		return err
 	})
 	if err != nil {
@@ -39,7 +42,7 @@ func (s *Lease) BeginCatchUpSince(ctx context.Context, epoch int64, late bool) (
 UPDATE {state} SET catch_up_late = $3 OR catch_up_late, `+settled+`,
  phase = 'catch_up', catch_up_ready = false, dirty = true,
  updated_at = now()
-WHERE slot = $1 AND EXISTS (SELECT FROM since)`), s.db.Config.Slot, epoch, late)
+WHERE `+ofSlot+` AND EXISTS (SELECT FROM since)`), s.db.Config.Slot, epoch, late)
 		begun = tag.RowsAffected() > 0
 		return err
 	})
@@ -56,7 +59,7 @@ func (s *Lease) BeginCatchUpOfLost(ctx context.Context) (begun bool, err error) 
 		tag, err := tx.Exec(ctx,
 			s.db.Names.SQL(`UPDATE {state} SET `+settled+`, phase = 'catch_up',
  catch_up_ready = false, dirty = true, updated_at = now()
-WHERE slot = $1 AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1
+WHERE `+ofSlot+` AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1
  AND wal_status IS DISTINCT FROM 'lost')`), s.db.Config.Slot)
 		begun = tag.RowsAffected() > 0
 		return err

@@ -14,7 +14,8 @@ import (
 
 // Register makes the rows of a first start: the source's number, epoch 0, and the state, dirty and with the phase
 // given. It must be committed before the slot is created. Where the slot has a state for this table already, that state
-// stays as it is and is returned; for another table (one made again) it begins again.
+// stays as it is and is returned; for another table (one made again) it begins again. For one of several outboxes the
+// state is its own, besides the slot's.
 func (s *Lease) Register(ctx context.Context, systemID string, timeline int32, tableOID uint32,
 	phase string) (*record.State, error) {
 	var st *record.State
@@ -31,17 +32,18 @@ ON CONFLICT (slot, table_oid) DO UPDATE SET table_name = excluded.table_name RET
 			s.db.Config.Slot); err != nil {
 			return err
 		}
+		key := s.db.KeyOf(source)
 		if _, err = tx.Exec(ctx,
 			s.db.Names.SQL(`INSERT INTO {state} AS t (slot, source, phase, system_id, timeline, lanes)
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (slot) DO UPDATE SET source = excluded.source, phase = excluded.phase, dirty = true, confirmed = '0/0',
  system_id = excluded.system_id, timeline = excluded.timeline, catch_up_ready = false, catch_up_late = false,
  baseline_at = NULL, breaker_at = NULL, breaker_said = NULL, lanes = excluded.lanes, updated_at = now()
-WHERE t.source <> excluded.source`), s.db.Config.Slot, source, phase, systemID, timeline,
+WHERE t.source <> excluded.source`), key, source, phase, systemID, timeline,
 			s.db.Config.Lanes); err != nil {
 			return err
 		}
-		st, err = db.ScanState(tx.QueryRow(ctx, s.db.Names.SQL(db.SelectState), s.db.Config.Slot))
+		st, err = db.ScanState(tx.QueryRow(ctx, s.db.Names.SQL(db.SelectState), key))
 		return err
 	})
 	if err != nil {
@@ -49,6 +51,25 @@ WHERE t.source <> excluded.source`), s.db.Config.Slot, source, phase, systemID, 
 	}
 	s.db.SetSource(st.Source, st.TableOID)
 	return st, nil
+}
+
+// Registered lists the outboxes that have a state of their own, besides the slot's, whether their tables are there or
+// not. Of a name with a dot in it the part before the first dot counts as its schema.
+func (s *Lease) Registered(ctx context.Context) (list []record.Named, err error) {
+	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT s.table_oid, split_part(s.table_name, '.', 1),
+ substr(s.table_name, strpos(s.table_name, '.') + 1), true
+FROM {source} s JOIN {state} t ON t.slot = s.slot || ':' || s.source WHERE s.slot = $1 ORDER BY s.source`),
+			s.db.Config.Slot)
+		if err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record.Named])
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the outboxes of slot %q: %w", s.db.Config.Slot, err)
+	}
+	return list, nil
 }
 
 // SaveProgress records the confirmed LSN. It does not wait for the disk: a state row that is behind the slot is normal

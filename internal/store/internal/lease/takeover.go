@@ -70,6 +70,10 @@ WHERE slot = $1 RETURNING catch_up_ready`), s.db.Config.Slot, timeline, other).S
 		if errors.Is(err, pgx.ErrNoRows) {
 			return errNoState
 		}
+		if err == nil && other { // the lists of its outboxes, if there are several, are void as its own is
+			_, err = tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET catch_up_ready = false WHERE catch_up_ready AND `+ofSlot),
+				s.db.Config.Slot)
+		}
 		return err
 	})
 	if err != nil {

@@ -122,26 +122,35 @@ func (s *Writer) Recognize(ctx context.Context, events []record.Sighting) ([]rec
 	}
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		var p *db.Params
-		if p, err = s.sightings(o, source, events); err == nil {
-			err = s.db.Send(ctx, db.Reading, s.db.SQL(o, recognizeSQL), p, nil, func(row [][]byte) error {
-				place, err := strconv.Atoi(string(row[0]))
-				said, wrong := strconv.ParseUint(string(row[1]), 10, 8)
-				switch {
-				case err != nil || wrong != nil:
-					return errors.Join(err, wrong)
-				case place == 0:
-					return record.ErrFenced
-				}
-				found[place-1] = record.Recognition(said)
-				return nil
-			})
-		}
+		err = db.EachSource(events, source, func(source int32, some []record.Sighting, places []int) error {
+			return s.recognize(ctx, o, source, some, func(i int, r record.Recognition) { found[places[i]] = r })
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look up %d events: %w", len(events), err)
 	}
 	return found, nil
+}
+
+// recognize calls found for those of the source's events that are recorded.
+func (s *Writer) recognize(ctx context.Context, o *db.Table, source int32, events []record.Sighting,
+	found func(i int, r record.Recognition)) error {
+	p, err := s.sightings(o, source, events)
+	if err != nil {
+		return err
+	}
+	return s.db.Send(ctx, db.Reading, s.db.SQL(o, recognizeSQL), p, nil, func(row [][]byte) error {
+		place, err := strconv.Atoi(string(row[0]))
+		said, wrong := strconv.ParseUint(string(row[1]), 10, 8)
+		switch {
+		case err != nil || wrong != nil:
+			return errors.Join(err, wrong)
+		case place == 0:
+			return record.ErrFenced
+		}
+		found(place-1, record.Recognition(said))
+		return nil
+	})
 }
 
 // sightings are the parameters of recognizeSQL.

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,11 +41,19 @@ FROM (SELECT l.place, l.lane_topic, l.lane_key, b.*,
 WHERE place = 1 AND coalesce(nth, 1) = 1 OR upto <= $5 ORDER BY place, nth`
 
 // Portions reads the first parked events of each lane in queue order, at most so many of each and, but for the first,
-// so many bytes of all. A lane that is not in the answer was not read. A lane without a key is read alone.
+// so many bytes of all. A lane that is not in the answer was not read: of several outboxes those of one are. A lane
+// without a key is read alone.
 func (s *Queue) Portions(ctx context.Context, asks []record.Ask, limit, maxBytes int) ([]record.Portion, error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
 		return nil, err
+	}
+	source = cmp.Or(asks[0].Lane.Source, source)
+	for i := range asks {
+		if asks[i].Lane.Source != asks[0].Lane.Source {
+			asks = asks[:i]
+			break
+		}
 	}
 	where, held := `md5(key) = md5(l.lane_key) AND key = l.lane_key`, `false`
 	if asks[0].Lane.Key == nil {
@@ -52,7 +61,7 @@ func (s *Queue) Portions(ctx context.Context, asks []record.Ask, limit, maxBytes
 	} else if s.db.Config.HoldDead {
 		where += s.free("p")
 		held = `event_id IS NULL AND EXISTS (` +
-			strings.NewReplacer("%.topic", "r.lane_topic", "%.key", "r.lane_key").Replace(holdingDead) + `)`
+			strings.NewReplacer("%.source", "$1", "%.topic", "r.lane_topic", "%.key", "r.lane_key").Replace(holdingDead) + `)`
 	}
 	text := strings.NewReplacer("{lane}", where, "{held}", held, "{row_bytes}",
 		strconv.Itoa(rowBytes)).Replace(portionsSQL)
@@ -74,6 +83,7 @@ func (s *Queue) Portions(ctx context.Context, asks []record.Ask, limit, maxBytes
 		}
 		last := &portions[len(portions)-1]
 		row, err := s.parkedRow(v[1:])
+		row.Event.Source = last.Lane.Source
 		last.Rows = append(last.Rows, row)
 		if err != nil {
 			return err

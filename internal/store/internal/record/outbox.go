@@ -32,3 +32,10 @@ var ErrNoOutbox = errors.New("the outbox table does not exist")
 // ErrInherited reports a table that inherits from the outbox.
 var ErrInherited = errors.New("hides the order of its rows, as the stream brings them as another table's, or not at " +
 	"all")
+
+// Named is one of several outboxes.
+type Named struct {
+	OID          uint32
+	Schema, Name string
+	Published    bool // by the publication
+}

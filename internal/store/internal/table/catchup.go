@@ -71,13 +71,27 @@ func (s *Reader) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 		_, err = tx.Exec(ctx,
 			s.db.SQL(o, `UPDATE {state} SET catch_up_ready = true, era = $2, swept_at = clock_timestamp(), updated_at = now()
  WHERE slot = $1`),
-			s.db.Config.Slot, s.db.Epoch())
+			s.db.StateKey(), s.db.Epoch())
 		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("list the rows to catch up: %w", err)
 	}
 	return rows, nil
+}
+
+// ListsReady notes for the slot as a whole that the lists of all of its outboxes are made, as [Reader.SnapshotCatchUp]
+// does for one. Fenced.
+func (s *Reader) ListsReady(ctx context.Context) error {
+	err := s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET catch_up_ready = true, era = $2,
+ swept_at = clock_timestamp(), updated_at = now() WHERE slot = $1`), s.db.StateKey(), s.db.Epoch())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note that the rows to catch up are listed: %w", err)
+	}
+	return nil
 }
 
 // snapshotSQL: aside are the events that have a place already, by lane; listed are the rows of the outbox that are to
@@ -158,7 +172,7 @@ func (s *Reader) FinishCatchUp(ctx context.Context) error {
 		}
 		tag, err := tx.Exec(ctx, s.db.SQL(o,
 			`UPDATE {state} SET phase = 'stream', catch_up_ready = false, catch_up_late = false, updated_at = now()
-WHERE slot = $1 AND catch_up_ready`), s.db.Config.Slot)
+WHERE slot = $1 AND catch_up_ready`), s.db.StateKey())
 		if err == nil && tag.RowsAffected() == 0 {
 			err = errors.New("its list of rows is void: the slot was lost, or the stream has left rows out, since it was made")
 		}
@@ -213,7 +227,7 @@ func (s *Reader) SetBaseline(ctx context.Context) (rows int64, err error) {
 	}
 	err = s.db.Tx(ctx, snapshotting, func(tx pgx.Tx) error {
 		tag, err := tx.Exec(ctx, s.db.SQL(o,
-			`UPDATE {state} SET baseline_at = now() WHERE slot = $1 AND baseline_at IS NULL`), s.db.Config.Slot)
+			`UPDATE {state} SET baseline_at = now() WHERE slot = $1 AND baseline_at IS NULL`), s.db.StateKey())
 		if err != nil || tag.RowsAffected() == 0 {
 			return err
 		}

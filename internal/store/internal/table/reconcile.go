@@ -37,7 +37,7 @@ func (s *Reader) AuditState(ctx context.Context) (record.AuditState, error) {
 		err = s.db.One(ctx, db.Reading, func(row pgx.Row) error {
 			return row.Scan(&st.Horizon, &st.SweptAt, &st.Ranged, &st.Blocks)
 		},
-			s.db.SQL(o, auditStateSQL), s.db.Config.Slot, o.OID, s.db.Config.Columns.CreatedAt, o.OIDs)
+			s.db.SQL(o, auditStateSQL), s.db.StateKey(), o.OID, s.db.Config.Columns.CreatedAt, o.OIDs)
 	}
 	if err != nil {
 		return record.AuditState{}, fmt.Errorf("read the reconciler's state: %w", err)
@@ -61,7 +61,7 @@ func (s *Reader) SaveSweep(ctx context.Context, at time.Time) error {
 
 func (s *Reader) saveAudit(ctx context.Context, set string, at time.Time) error {
 	err := s.db.Fenced(ctx, db.Noting, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET `+set+` WHERE slot = $1`), s.db.Config.Slot, at)
+		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET `+set+` WHERE slot = $1`), s.db.StateKey(), at)
 		return err
 	})
 	if err != nil {

@@ -67,7 +67,8 @@ WHERE {ours}
 // out here, so that what comes behind it in its lane would be sent before it.
 func (s *Reader) readPage(ctx context.Context, o *db.Table, limit int, text string,
 	p *db.Params) ([]record.CatchUpRow, error) {
-	page := catchUpPage{limit: limit, bytea: o.PayloadType == "bytea", extra: len(s.db.Config.Columns.Extra)}
+	page := catchUpPage{limit: limit, bytea: o.PayloadType == "bytea", extra: len(s.db.Config.Columns.Extra),
+		source: s.db.EventSource()}
 	err := s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
 		// A cursor, which ends with the transaction: the client decides by their size how many rows it wants.
 		if err := db.ExecWire(ctx, tx, `DECLARE catch_up NO SCROLL CURSOR FOR `+s.db.SQL(o, text), p); err != nil {
@@ -128,6 +129,7 @@ func own(name string) string {
 type catchUpPage struct {
 	limit, extra int
 	bytea        bool
+	source       int32 // of its events
 	rows         []record.CatchUpRow
 	bytes        int
 }
@@ -177,7 +179,7 @@ func (p *catchUpPage) add(values [][]byte) error {
 	}
 	e := outbox.Event{
 		ID: copied(values[1]), AggregateType: copied(values[2]), AggregateID: copied(values[3]), EventType: copied(values[4]),
-		Headers: copied(values[6]), CreatedAt: copied(values[7]),
+		Headers: copied(values[6]), CreatedAt: copied(values[7]), Source: p.source,
 	}
 	payload := values[5]
 	if p.bytea && payload != nil {

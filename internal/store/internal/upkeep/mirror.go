@@ -144,6 +144,17 @@ func (s *Upkeep) applyBatches(ctx context.Context, o *db.Table, source int32, l 
 	return rows, more, err
 }
 
+// NextUnmarked is the first source, behind the one given, that has events whose rows are to be marked or deleted as far
+// as the batches say; 0: none has. It is for a Store that covers several outboxes.
+func (s *Upkeep) NextUnmarked(ctx context.Context, after int32) (source int32, err error) {
+	text, of := s.db.Mine(s.db.Names.SQL(`SELECT coalesce((SELECT source FROM {batch} WHERE source = $1 AND source > $2
+ AND NOT mirrored ORDER BY source LIMIT 1), 0)`), s.db.Source())
+	if err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&source) }, text, of, after); err != nil {
+		return 0, fmt.Errorf("look for outboxes with rows to mark: %w", err)
+	}
+	return source, nil
+}
+
 // lagSQL sums the batches that are not mirrored, and looks the first of them up.
 const lagSQL = `SELECT coalesce(l.events, 0)::bigint,
  coalesce(extract(epoch FROM now() - b.published_at) * 1000000, 0)::bigint
@@ -158,7 +169,7 @@ func (s *Upkeep) MirrorLag(ctx context.Context) (events int64, age time.Duration
 	if err != nil || o.MarkSet == "" && s.db.Config.AfterPublish != record.Delete {
 		return 0, 0, err
 	}
-	due, args, retention := ``, []any{source}, time.Duration(0)
+	due, args, retention := ``, []any(nil), time.Duration(0)
 	// up to the first that is too young: not the whole retention each time
 	if s.db.Config.AfterPublish == record.Delete && s.db.Config.Retention > 0 {
 		due = ` AND batch < coalesce((SELECT batch FROM {batch} WHERE source = $1 AND NOT mirrored
@@ -167,8 +178,9 @@ func (s *Upkeep) MirrorLag(ctx context.Context) (events int64, age time.Duration
 		args = append(args, retention.Microseconds())
 	}
 	var micros int64
-	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&events, &micros) },
-		s.db.SQL(o, strings.Replace(lagSQL, "{due}", due, 1)), args...)
+	text, of := s.db.Mine(s.db.SQL(o, strings.Replace(lagSQL, "{due}", due, 1)), source)
+	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error { return row.Scan(&events, &micros) }, text,
+		append([]any{of}, args...)...)
 	if err != nil {
 		return 0, 0, fmt.Errorf("measure the mirror's lag: %w", err)
 	}
