@@ -29,6 +29,12 @@ type Tables interface {
 	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)
 }
 
+// several is implemented by Tables of several outboxes: a round is of one of them.
+type several interface {
+	// NextTable has the rounds that follow be of the next one, and reports whether the present one was the last of all.
+	NextTable() (over bool)
+}
+
 // Stream is the stream of one session, in commit order, past what comes again after a start.
 type Stream interface {
 	Epoch() int64
@@ -293,9 +299,26 @@ func (c *Reconciler) round(ctx context.Context, s Stream) error {
 	// What was missed is on its way, and not recorded: until it is, the next round must see it.
 	if passed && whole && missed == 0 {
 		c.state.Horizon, c.horizon = c.horizon.next, horizon{}
-		return c.saveHorizon(ctx)
+		if err := c.saveHorizon(ctx); err != nil {
+			return err
+		}
+		return c.turn(ctx)
 	}
 	return nil
+}
+
+// turn goes on to the next of several outboxes, if there are several, when one is done with.
+func (c *Reconciler) turn(ctx context.Context) error {
+	tables, are := c.tables.(several)
+	if !are || c.sweep != nil {
+		return nil
+	}
+	tables.NextTable()
+	state, err := c.tables.AuditState(ctx)
+	if err == nil {
+		c.state, c.horizon = state, horizon{}
+	}
+	return err
 }
 
 // judge says what a finished round means.
@@ -319,13 +342,30 @@ func (c *Reconciler) saveHorizon(ctx context.Context) error {
 	return nil
 }
 
-// all looks at the whole table without a rest.
+// all looks at the whole table, or at all tables, without a rest.
 func (c *Reconciler) all(ctx context.Context, s Stream, o *order) error {
+	began, report := time.Now(), Report{}
+	for over := false; !over; {
+		if err := c.whole(ctx, s, &report); err != nil {
+			return err
+		}
+		over = true
+		if tables, are := c.tables.(several); are {
+			over = tables.NextTable()
+			c.stream = nil // what was read is of the table before
+		}
+	}
+	report.Took = time.Since(began)
+	o.Report = report
+	return nil
+}
+
+// whole looks at a whole table.
+func (c *Reconciler) whole(ctx context.Context, s Stream, report *Report) error {
 	if err := c.begin(ctx, s); err != nil {
 		return err
 	}
 	w := &sweep{began: time.Now(), end: c.state.Blocks}
-	report := Report{}
 	for w.next < w.end {
 		n, err := c.look(ctx, s, w)
 		if err != nil {
@@ -337,7 +377,6 @@ func (c *Reconciler) all(ctx context.Context, s Stream, o *order) error {
 	if err != nil {
 		return err
 	}
-	report.Missed, report.Took = w.missed+missed, time.Since(w.began)
-	o.Report = report
-	return c.swept(ctx, w, report.Missed)
+	report.Missed += w.missed + missed
+	return c.swept(ctx, w, w.missed+missed)
 }

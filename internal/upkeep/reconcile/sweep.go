@@ -116,7 +116,7 @@ func (c *Reconciler) swept(ctx context.Context, w *sweep, missed int) error {
 		c.judge(missed, true, w.began)
 	}
 	if !c.state.Ranged {
-		return nil
+		return c.turn(ctx)
 	}
 	if missed == 0 && !w.horizon.IsZero() {
 		c.state.Horizon, c.horizon = w.horizon, horizon{}
@@ -125,5 +125,8 @@ func (c *Reconciler) swept(ctx context.Context, w *sweep, missed int) error {
 		}
 	}
 	c.state.SweptAt = w.began
-	return c.tables.SaveSweep(ctx, w.began)
+	if err := c.tables.SaveSweep(ctx, w.began); err != nil {
+		return err
+	}
+	return c.turn(ctx)
 }
