@@ -49,6 +49,12 @@ func newWalk(t *testing.T) *walk {
 	w.tab.screen(1440, "light")
 	w.tab.do("open the console", chromedp.Navigate(w.relay.URL+"/"))
 	w.write("fine")
+	harness.Eventually(t, time.Minute, "the event is recorded", func(context.Context) string {
+		if got := w.pg.Query(t, "SELECT count(*) FROM cdc_relay_journal"); got != "1" {
+			return got + " journal rows"
+		}
+		return ""
+	})
 	return w
 }
 
