@@ -83,6 +83,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	// Of the packages for other languages, each.
 	"kills of a package":                 {ci: 0, nightly: 20},
 	"kills before another broker":        {ci: 1, nightly: 20},
+	"stops before another broker":        {ci: 0, nightly: 10},
 	"contracts with handlers of asyncio": {ci: 0, nightly: 1},
 	"restarts of a package's broker":     {ci: 0, nightly: 1},
 	"kills of a Spring program":          {ci: 1, nightly: 20},

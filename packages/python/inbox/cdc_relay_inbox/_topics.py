@@ -60,7 +60,8 @@ class Topic(Protocol):
     def settle(self) -> None:
         """Take messages that are decided out of a queue."""
 
-    def close(self) -> None: ...
+    def close(self, orderly: bool, /) -> None:
+        """Give back what is not settled. Unless orderly, another process may have the topic by now."""
 
 
 class Held(Exception):
@@ -150,7 +151,7 @@ class TopicsRunner:
                 self._inbox.ledger.begin()
         if self._lease.held(name):
             raise Held(f"another process reads {name}")
-        topic, epoch = self._open(name), self._inbox.ledger.epoch
+        topic, epoch, orderly = self._open(name), self._inbox.ledger.epoch, False
         try:
             place = self._take(name, topic, epoch)
             self._tick(place, topic)
@@ -162,6 +163,7 @@ class TopicsRunner:
                 self._tick(place, topic)
                 if place.over:
                     raise place.over
+            orderly = place.over is None
         except SetBack:
             _log.error("the database has less than this process committed: it was restored. Reading again from its offsets")
             with self._begin:
@@ -170,7 +172,7 @@ class TopicsRunner:
             raise
         finally:
             with suppress(Exception):
-                topic.close()
+                topic.close(orderly)
 
     def _take(self, name: str, topic: Topic, epoch: int) -> _Place:
         bounds = topic.bounds(0)

@@ -113,7 +113,7 @@ class _Subject:
 
     def settle(self) -> None: ...
 
-    def close(self) -> None:
+    def close(self, _: bool) -> None:
         try:
             self._ask(self._connection.close())
         finally:

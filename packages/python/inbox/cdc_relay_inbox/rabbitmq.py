@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import pika
@@ -18,6 +19,9 @@ from ._message import Message
 from ._topics import WINDOW, Bounds, TopicsRunner
 
 _WAIT = 0.5
+_UNKNOWN = 2**63 - 1
+"""A delivery tag that no message has."""
+_CLOSING = 5.0  # seconds
 
 
 class Runner(TopicsRunner):
@@ -40,8 +44,8 @@ class _Queue:
         self._channel.basic_qos(prefetch_count=2 * WINDOW)
         self._asking = self._connection.channel()
         self._arrived: deque[Any] = deque()
-        self._cancelled = False
-        self._last = 0  # delivery tag of what next returned
+        self._consuming = self._cancelled = False
+        self._last = self._settled = self._newest = 0  # delivery tags: of what next returned, was settled, has arrived
         # RabbitMQ has no position. A later process's numbers are higher.
         self._first = self._offset = time.time_ns() // 1000
 
@@ -56,12 +60,14 @@ class _Queue:
         if others := self._look().consumer_count:
             raise RuntimeError(f"queue {self._name} has {others} other consumers: stop them")
         self._channel.add_on_cancel_callback(self._cancel)
+        self._consuming = True
         self._channel.basic_consume(self._name, self._arrive, exclusive=True)
 
     def _cancel(self, _: Any) -> None:
         self._cancelled = True
 
     def _arrive(self, _: Any, method: Any, properties: Any, body: bytes) -> None:
+        self._newest = method.delivery_tag
         self._arrived.append((method, properties, body))
 
     def next(self) -> list[Message]:
@@ -100,6 +106,24 @@ class _Queue:
 
     def settle(self) -> None:
         self._channel.basic_ack(self._last, multiple=True)
+        self._settled = self._last
 
-    def close(self) -> None:
+    def close(self, orderly: bool) -> None:
+        if self._consuming and not (orderly and self._settled == self._newest):
+            self._give_back()
         self._connection.close()
+
+    def _give_back(self) -> None:
+        """
+        Have the broker end the channel, which gives back all messages at once, each to its place.
+
+        pika would cancel the consumer first, and reject what arrives meanwhile: younger messages before the older ones
+        that are held here.
+        """
+        with suppress(pika.exceptions.ChannelClosed, pika.exceptions.ChannelWrongStateError):
+            self._channel.basic_ack(_UNKNOWN)
+        until = time.monotonic() + _CLOSING
+        while self._channel.is_open:
+            if time.monotonic() > until:  # left alone, the connection ends with its heartbeats
+                raise TimeoutError(f"RabbitMQ does not close the channel of queue {self._name}")
+            self._connection.process_data_events(_WAIT)
