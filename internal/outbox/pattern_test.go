@@ -21,7 +21,8 @@ func TestPatternFitsWholeNames(t *testing.T) {
 			t.Errorf("%q fits %q: got %t, want %t", test.pattern, test.name, got, test.want)
 		}
 	}
-	if (outbox.Pattern{Schema: "public", Table: "outbox"}).Several() || !(outbox.Pattern{Schema: "*", Table: "t"}).Several() {
+	one, several := outbox.Pattern{Schema: "public", Table: "outbox"}, outbox.Pattern{Schema: "*", Table: "t"}
+	if one.Several() || !several.Several() {
 		t.Error("several: want it of names with an asterisk, and of no others")
 	}
 }

@@ -253,6 +253,14 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"Slot", func(ctx context.Context) error { _, err := s.Slot(ctx); return err }},
 		{"CheckPublication", func(ctx context.Context) error { _, err := s.CheckPublication(ctx, "test"); return err }},
 		{"CreatePublication", func(ctx context.Context) error { return s.CreatePublication(ctx, "test") }},
+		{"CreatePublicationOf", func(ctx context.Context) error {
+			return s.CreatePublicationOf(ctx, "test", []store.Named{{Schema: "app", Name: "outbox_events"}})
+		}},
+		{"Outboxes", func(ctx context.Context) error {
+			_, err := s.Outboxes(ctx, outbox.Pattern{Schema: "*", Table: "outbox_events"}, "test")
+			return err
+		}},
+		{"Registered", func(ctx context.Context) error { _, err := s.Registered(ctx); return err }},
 		{"Barrier", barrier},
 		{"Walsender", func(ctx context.Context) error { _, err := s.Walsender(ctx, 1); return err }},
 		{"OldTransactions", func(ctx context.Context) error { _, err := s.OldTransactions(ctx, time.Hour); return err }},
@@ -260,6 +268,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"CountUnrecorded", func(ctx context.Context) error { _, err := s.CountUnrecorded(ctx, 1); return err }},
 		{"SnapshotCatchUp", func(ctx context.Context) error { _, err := s.SnapshotCatchUp(ctx); return err }},
 		{"ReusedAside", func(ctx context.Context) error { _, err := s.ReusedAside(ctx, 10); return err }},
+		{"ListsReady", s.ListsReady},
 		{"CatchUpRows", func(ctx context.Context) error { _, err := s.CatchUpRows(ctx, 0, 10); return err }},
 		{"Settle", func(ctx context.Context) error { return s.Settle(ctx, published(2, uuid), nil) }},
 		{"Settle of a replay", func(ctx context.Context) error { return s.Settle(ctx, published(2, uuid), nil) }},
@@ -288,6 +297,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 			return err
 		}},
 		{"MirrorLag", func(ctx context.Context) error { _, _, err := s.MirrorLag(ctx); return err }},
+		{"NextUnmarked", func(ctx context.Context) error { _, err := s.NextUnmarked(ctx, 0); return err }},
 		{"MirrorStep", func(ctx context.Context) error { _, _, err := s.MirrorStep(ctx, 10); return err }},
 		{"Prune", func(ctx context.Context) error { _, _, err := s.Prune(ctx, 0, 10); return err }},
 		{"Park", func(ctx context.Context) error {
@@ -360,7 +370,7 @@ func TestEveryMethodIsEveryMethod(t *testing.T) {
 	// What asks nothing of Postgres, is for tests, is run by the owner of the tables only (Adopt, MakeView), or is tried
 	// by the caller of everyMethod: a store cannot be owned twice.
 	others := []string{"Close", "Grants", "GrantsSQL", "MissingGrants", "RolesSQL", "Apply", "PublicationSQL",
-		"ViewName", "LookupAs",
+		"ViewName", "LookupAs", "Of", "Cover",
 		"SettleAs", "Wrap", "ExplainSince", "ExplainIn", "ExplainCatchUp", "ExplainPruneDead", "Pool", "TakeOver", "Adopt",
 		"MakeView"}
 	listed := everyMethod(new(store.Store), store.Mark)

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Demo holds the additions of the demo to its console. A relay has none of it: without one, the page loads no such script, and
-// the paths are unknown.
+// Demo holds the additions of the demo to its console. A relay has none of it: without one, the page loads no such
+// script, and the paths are unknown.
 type Demo struct {
 	Script []byte     // a module that the page loads
 	Show   func() any // answers GET /api/v1/demo

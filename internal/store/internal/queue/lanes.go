@@ -73,7 +73,8 @@ const duePortion = 5000
 func (s *Queue) MakeDue(ctx context.Context, topic string) (more bool, err error) {
 	n, err := s.changeParked(ctx, "make parked events of a topic due",
 		`UPDATE {parked} SET next_retry_at = now() WHERE ctid = ANY (ARRAY(SELECT ctid FROM {parked}
- WHERE source = $1 AND topic = $2 AND next_retry_at = 'infinity' LIMIT $3)) AND next_retry_at = 'infinity'`, topic, duePortion)
+ WHERE source = $1 AND topic = $2 AND next_retry_at = 'infinity' LIMIT $3)) AND next_retry_at = 'infinity'`,
+		topic, duePortion)
 	return n > 0, err
 }
 
@@ -134,7 +135,8 @@ func (s *Queue) DueLanes(ctx context.Context, limit int,
 				return err
 			}
 			var micros int64
-			text, of = s.db.Mine(s.db.SQL(o, `SELECT coalesce((SELECT greatest(extract(epoch FROM next_retry_at - now()) * 1000000, 0)::bigint
+			text, of = s.db.Mine(s.db.SQL(o, `SELECT coalesce((
+ SELECT greatest(extract(epoch FROM next_retry_at - now()) * 1000000, 0)::bigint
 FROM {parked} WHERE source = $1 AND next_retry_at > now() AND next_retry_at < 'infinity' ORDER BY next_retry_at
  LIMIT 1), -1)`), source)
 			err = tx.QueryRow(ctx, text, of).Scan(&micros)
