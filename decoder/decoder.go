@@ -74,6 +74,8 @@ type Message struct {
 	Time int64      // Begin, Commit: when it was committed, in microseconds since the Unix epoch
 	XID  uint32     // Begin: the transaction's id
 	OID  uint32     // Relation, Insert, and Ignored 'R', 'I', 'U', 'D': the relation
+	// Relation: the source of its events; see Config.Sources.
+	Source int32
 	// Relation: what the message says. Also set for an Ignored 'R', so that the caller can tell a new partition of the
 	// outbox from a stranger.
 	Relation      *Relation

@@ -87,7 +87,7 @@ func (d *Decoder) relation(data []byte) (Message, error) {
 	}
 	d.relations[rel.OID] = b
 	d.last = nil // it may be the one that was just replaced
-	m := Message{Kind: RelationMessage, Wire: wireRelation, OID: rel.OID, Relation: rel}
+	m := Message{Kind: RelationMessage, Wire: wireRelation, OID: rel.OID, Source: b.source, Relation: rel}
 	if b.foreign {
 		m.Kind, m.Foreign = Ignored, true
 	}

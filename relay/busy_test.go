@@ -49,7 +49,7 @@ func TestDispatcherIsBusyInAStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.router, s.sources, s.counting = router, []<-chan *replication.Batch{stream.batches}, s.ledger
+	s.only, s.sources, s.counting = &source{router: router}, []<-chan *replication.Batch{stream.batches}, s.ledger
 	begin := binary.BigEndian.AppendUint64([]byte{'B'}, 100)
 	begin = append(begin, make([]byte, 12)...)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/offsets"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -51,7 +50,7 @@ func TestAgeOfTheStreamIsByTheServersClock(t *testing.T) {
 		server.off.Store(int64(off))
 		r := &Relay{store: server}
 		r.meter = r.newMeter("")
-		s := &session{r: r, ledger: offsets.New(1), router: &message.Encoder{}}
+		s := &session{r: r, ledger: offsets.New(1)}
 		s.counting = s.ledger
 		if err := s.setClock(t.Context()); err != nil {
 			t.Fatal(err)
@@ -74,7 +73,7 @@ func TestAgeOfTheStreamFollowsClocksThatAreSet(t *testing.T) {
 		server := &clocked{}
 		r.store = server
 		tm := idleTerm(t, r)
-		s := &session{r: r, term: tm, ledger: offsets.New(1), router: &message.Encoder{}, fail: func(error) {}}
+		s := &session{r: r, term: tm, ledger: offsets.New(1), fail: func(error) {}}
 		s.epochSeen.Store(1)
 		if err := s.setClock(t.Context()); err != nil {
 			t.Fatal(err)
@@ -141,13 +140,13 @@ func TestWhatCanWaitWaitsWhileTheStreamDeliversOldEvents(t *testing.T) {
 		tm := &term{r: r, engine: sink.New(idle{}, sink.Config{})}
 		defer tm.engine.Abandon(t.Context())
 		r.meter = r.newMeter("")
-		s := &session{r: r, router: &message.Encoder{}}
+		s := &session{r: r}
 		for _, test := range []struct {
 			age      time.Duration
 			received int
 			want     bool
 		}{{time.Hour, 1, true}, {10 * time.Millisecond, 1, false}, {time.Hour, 0, false}} {
-			s.router.At(time.Now())
+			s.now = time.Now()
 			r.meter.Stream.Began(test.age.Microseconds())
 			s.count(test.received, 1)
 			if got := tm.behind(); got != test.want {

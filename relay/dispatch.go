@@ -28,6 +28,7 @@ type step struct {
 	time     int64            // begin: commit time, microseconds since the Unix epoch
 	delivery *settle.Delivery // insert
 	mark     *reconcile.Mark  // mark; its lsn is the commit LSN
+	source   int32            // relation: of its events
 	payload  uint32           // relation: the OID of the payload column's type
 
 	recognized store.Recognition // insert: what the tables say of it, while look-ups are on
@@ -155,7 +156,10 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 		}
 		d := s.next()
 		message, err := s.decoder.Decode(m.Data, &d.Event)
-		if err != nil {
+		if err = cmp.Or(s.unknown, err); err != nil {
+			if s.unknown != nil {
+				return steps, err
+			}
 			return steps, s.explainDecode(err)
 		}
 		switch message.Kind {
@@ -169,13 +173,13 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 			steps = append(steps, step{kind: stepCommit, lsn: message.End})
 		case decoder.Insert:
 			d.Received, d.Committed = received, s.committed
-			d.Event.Position.Epoch = s.state.Era
+			d.Event.Position.Epoch = s.of(&d.Event).state.Era
 			s.rows++
 			s.use()
 			steps = append(steps, step{kind: stepInsert, delivery: d})
 		case decoder.RelationMessage:
 			oid := message.Relation.TypeOf(s.r.c.Outbox.Columns.Payload)
-			steps = append(steps, step{kind: stepRelation, payload: oid})
+			steps = append(steps, step{kind: stepRelation, source: message.Source, payload: oid})
 		case decoder.LogicalMessage:
 			if string(message.Prefix) != tokenPrefix {
 				continue
@@ -231,7 +235,7 @@ func (s *session) ready(ctx context.Context, stop <-chan struct{}, steps []step)
 // apply moves the ledger and collects what must be sent, in order. When a stop was asked for it goes no further than
 // the end of the current transaction; what follows was not taken and comes again.
 func (s *session) apply(steps []step, stop <-chan struct{}, out []*settle.Delivery) []*settle.Delivery {
-	s.router.At(time.Now())
+	s.now = time.Now()
 	received, transactions := 0, 0
 	defer func() { s.count(received, transactions) }()
 	for _, st := range steps {
@@ -241,7 +245,7 @@ func (s *session) apply(steps []step, stop <-chan struct{}, out []*settle.Delive
 		switch st.kind {
 		case stepBegin:
 			s.counting.Begin(st.time)
-			s.r.meter.Stream.Began(s.router.Now().Add(time.Duration(s.ahead.Load())).UnixMicro() - st.time)
+			s.r.meter.Stream.Began(s.now.Add(time.Duration(s.ahead.Load())).UnixMicro() - st.time)
 			s.inTx = true
 		case stepCommit:
 			s.counting.Commit(st.lsn)
@@ -258,7 +262,7 @@ func (s *session) apply(steps []step, stop <-chan struct{}, out []*settle.Delive
 			st.mark.Delivered(st.lsn)
 			s.marked = st.mark
 		case stepRelation:
-			if s.retyped = s.retype(st.payload); s.retyped != nil {
+			if s.retyped = s.retype(s.numbered(st.source), st.payload); s.retyped != nil {
 				return out
 			}
 		case stepToken:
@@ -271,12 +275,13 @@ func (s *session) apply(steps []step, stop <-chan struct{}, out []*settle.Delive
 			if s.lookup && s.comesAgain(&st) {
 				continue
 			}
-			s.payload.Used = true
 			d := st.delivery
+			x := s.of(&d.Event)
+			x.payload.Used = true
 			s.r.meter.Stream.Interleaved.Note(&d.Event)
 			d.Txn, d.Ledger = s.counting.Add(), s.counting
-			encode(s.router, d)
-			s.large = !keep(s.router, d) || s.large
+			x.encode(d, s.now)
+			s.large = !keep(x.router, d) || s.large
 			if st.recognized > store.Recorded {
 				s.reused(d, st.recognized)
 			}
@@ -293,7 +298,7 @@ func (s *session) count(received, transactions int) {
 		s.r.meter.Database.NoteWAL(s.wal, s.walEvents)
 		s.wal, s.walEvents = 0, 0
 	}
-	s.r.meter.Stream.Took(s.router.Now(), received, transactions)
+	s.r.meter.Stream.Took(s.now, received, transactions)
 	s.events.Add(uint64(received))
 }
 

@@ -99,7 +99,7 @@ func (s *session) Heed(err error) { s.heed(err) }
 func (s *session) Passed() uint64 { return s.passed.Load() }
 
 // Encoder is the one for parked events.
-func (s *session) Encoder() settle.Encoder { return s.again }
+func (s *session) Encoder() settle.Encoder { return parkedEncoder{s} }
 
 // Era is that of the session's positions. It may change until Passed is not 0 any more.
 func (s *session) Era() int64 { return s.state.Era }

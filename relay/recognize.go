@@ -90,7 +90,7 @@ func (s *session) recognizeGone(ctx context.Context, steps []step) error {
 // gone reports whether the event was sent, although nothing is recorded of it, and what is to be journaled of it then.
 func (s *session) gone(e *outbox.Event) (p store.Published, is bool) {
 	var rec sink.Record
-	if _, _, reason := s.router.Encode(e, &rec, message.Marks{}); reason != nil {
+	if _, _, reason := s.of(e).router.Encode(e, &rec, message.Marks{}); reason != nil {
 		return p, false
 	}
 	mark := e.Position.Mark()

@@ -44,8 +44,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/run/bootstrap"
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
+	"github.com/cdc-relay/cdc-relay/internal/run/outboxes"
 	"github.com/cdc-relay/cdc-relay/internal/settle/alarms"
 	"github.com/cdc-relay/cdc-relay/internal/settle/requests"
 	"github.com/cdc-relay/cdc-relay/internal/store"
@@ -88,8 +90,9 @@ type Relay struct {
 	meter    *meter.Meter
 
 	// Made by Run before the first term; opened is the same as store for the API, if it is a real one.
-	store  Tables
-	opened atomic.Pointer[store.Store]
+	store    Tables
+	outboxes *outboxes.Tables // the same as store for several outboxes; nil: there is one
+	opened   atomic.Pointer[store.Store]
 
 	// Each guards itself.
 	health     health.State
@@ -116,6 +119,7 @@ type given struct {
 	registry Registry         // nil: the format needs none
 	lines    *logqueue.Writer // of log; nil: not known
 
+	pattern  *outbox.Pattern      // of several outboxes; nil: there is one
 	concerns func() []Degradation // of the program; nil: none
 	standbys *atomic.Int64        // relays of the process that stand by
 }
@@ -125,7 +129,8 @@ func assemble(o options) *Relay {
 	r := &Relay{
 		c: o.config, version: o.version, driver: o.driver, started: time.Now(),
 		postgres: o.postgres, pausing: requests.NewPausing(),
-		given: given{o.tracer, o.schemas.Misfit(), o.registry, o.lines, o.concerns, o.standbys},
+		given: given{tracer: o.tracer, misfit: o.schemas.Misfit(), registry: o.registry, lines: o.lines, pattern: o.outboxes,
+			concerns: o.concerns, standbys: o.standbys},
 	}
 	if o.log != nil {
 		r.log = *o.log
@@ -150,12 +155,16 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	defer r.flushLog()
 	defer r.meter.Leave()
 	defer r.closeRegistry()
-	if r.store, err = r.postgres.OpenTables(ctx, StoreConfig(r.c)); err != nil {
+	if r.store, err = r.postgres.OpenTables(ctx, r.storeConfig()); err != nil {
 		return errors.Join(fmt.Errorf("open the store: %w", err), r.driver.Close())
 	}
 	defer r.store.Close()
 	if real, ok := r.store.(*store.Store); ok {
 		r.opened.Store(real)
+		if r.pattern != nil {
+			r.outboxes = outboxes.Open(real, *r.pattern, r.c.Postgres.Publication, r.log)
+			r.store = r.outboxes
+		}
 	}
 	graceOver, endGrace := context.WithCancel(context.WithoutCancel(ctx))
 	defer endGrace()

@@ -32,6 +32,7 @@ type bed struct {
 
 	log      io.Writer      // of relays that start from now on; nil: nowhere
 	postgres relay.Postgres // of relays that start from now on; nil: the one of c
+	options  []relay.Option // of relays that start from now on
 }
 
 func newBed(t *testing.T) *bed {
@@ -94,7 +95,7 @@ func (b *bed) startWith(driver sink.Driver) (r *relay.Relay, stop func() error) 
 		}
 		options = append(options, relay.WithRegistry(schemas))
 	}
-	r, err := relay.New(b.c, driver, options...)
+	r, err := relay.New(b.c, driver, append(options, b.options...)...)
 	if err != nil {
 		b.t.Fatal(err)
 	}

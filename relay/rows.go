@@ -101,6 +101,9 @@ func (s *session) snapshot(ctx context.Context) (rows int64, err error) {
 		return 0, fmt.Errorf("take the catch-up's snapshot: %w", err)
 	}
 	s.state.Era = s.epoch
+	if err := s.learn(); err != nil {
+		return 0, err
+	}
 	s.r.log.Info().Int64("rows", rows).Msg("catching up: publishing rows that are older than the slot")
 	return rows, nil
 }
@@ -149,7 +152,6 @@ func (l *listed) oldest(ahead time.Duration) (at time.Time) {
 
 func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 	now := time.Now()
-	s.router.At(now)
 	gone, err := s.goneRows(ctx, rows)
 	if err != nil {
 		return err
@@ -163,12 +165,13 @@ func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
 		s.use()
 		d.Event, d.Received, d.Late = rows[i].Event, settle.SinceStart(now), s.state.CatchUpLate
 		d.Reused, d.Listed = rows[i].Reused, rows[i].Listed
-		d.Event.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
+		x := s.of(&d.Event)
+		d.Event.Position = outbox.Position{Epoch: x.state.Era, Table: true, Order: rows[i].Row}
 		if _, err := s.awaitSchema(ctx, nil, &d.Event); err != nil {
 			return err
 		}
-		encode(s.router, d)
-		keep(s.router, d)
+		x.encode(d, now)
+		keep(x.router, d)
 		out = append(out, d)
 	}
 	return s.send(ctx, out)
@@ -183,7 +186,7 @@ func (s *session) goneRows(ctx context.Context, rows []store.CatchUpRow) (map[ou
 	listed := map[outbox.Identity]bool{}
 	for i := range rows {
 		e := rows[i].Event
-		e.Position = outbox.Position{Epoch: s.state.Era, Table: true, Order: rows[i].Row}
+		e.Position = outbox.Position{Epoch: s.of(&e).state.Era, Table: true, Order: rows[i].Row}
 		if s.known.Has(e.Source, e.ID) {
 			continue
 		}
@@ -262,20 +265,23 @@ func (x reconcileStream) SendLate(ctx context.Context, rows []store.CatchUpRow, 
 // sendLate hands rows that the stream has missed to the sink, in the order given. Stopped: a stop came first, and none
 // is handed in; the next session finds them again.
 func (s *session) sendLate(ctx context.Context, stop <-chan struct{}, late lateRows) (stopped bool, err error) {
+	if err := s.learn(); err != nil {
+		return false, err
+	}
 	now := time.Now()
-	s.router.At(now)
 	var out []*settle.Delivery
 	for i := range late.rows {
 		d := s.next()
 		s.use()
 		d.Event, d.Received, d.Late = late.rows[i].Event, settle.SinceStart(now), true
 		d.Reused = late.rows[i].Reused
-		d.Event.Position = outbox.Position{Epoch: s.state.Era, Order: uint64(late.at), Index: late.index + uint32(i)}
+		x := s.of(&d.Event)
+		d.Event.Position = outbox.Position{Epoch: x.state.Era, Order: uint64(late.at), Index: late.index + uint32(i)}
 		if stopped, err := s.awaitSchema(ctx, stop, &d.Event); stopped || err != nil {
 			return stopped, err
 		}
-		encode(s.router, d)
-		keep(s.router, d)
+		x.encode(d, now)
+		keep(x.router, d)
 		out = append(out, d)
 	}
 	err = s.send(ctx, out)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/decoder"
-	"github.com/cdc-relay/cdc-relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/run/bootstrap"
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
@@ -44,8 +43,7 @@ type session struct {
 
 	decoding decoder.Config
 	decoder  *decoder.Decoder
-	router   *message.Encoder // of the stream
-	again    parkedEncoder    // the settler's
+	sourceSet
 	scratch
 	redelivery
 	transaction
@@ -89,8 +87,8 @@ type transaction struct {
 	wal       uint64     // of transactions, from their first change to their commit, since the last look,
 	walEvents uint64     // and how many events they had
 	reached   outbox.LSN // end of the last transaction or keepalive
-	payload   decoder.Payload
-	retyped   error // why the stream's rows cannot be made into messages any more in this session
+	now       time.Time  // of the batch
+	retyped   error      // why the stream's rows cannot be made into messages any more in this session
 }
 
 // spooling is from where the dispatcher gets what it dispatches.

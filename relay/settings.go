@@ -20,6 +20,14 @@ import (
 // StoreConfig returns the configuration of the store, for commands that run beside a relay.
 func StoreConfig(c config.Config) store.Config { return settings.Store(c) }
 
+func (r *Relay) storeConfig() store.Config {
+	c := StoreConfig(r.c)
+	if r.pattern != nil {
+		c.Table = config.JoinTable(r.pattern.Schema, r.pattern.Table)
+	}
+	return c
+}
+
 // ReplicationConfig returns the configuration of the replication connection.
 func ReplicationConfig(c config.Config) replication.Config { return settings.Replication(c) }
 

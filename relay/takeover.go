@@ -11,7 +11,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/internal/message"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
 	"github.com/cdc-relay/cdc-relay/internal/run/recovery"
 	"github.com/cdc-relay/cdc-relay/internal/run/restart"
@@ -30,7 +29,7 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if s.r.last.Unheard >= soundAfter {
 		return s.sound(ctx)
 	}
-	if err := s.takeOver(ctx, table); err != nil {
+	if err := s.takeOver(ctx, working, table); err != nil {
 		return err
 	}
 	if err := s.setClock(ctx); err != nil {
@@ -123,8 +122,8 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 	}
 	scan := recovery.Scan{
 		Tailer: tailer, Tables: s.r.store, Queue: s.term.settler, Logger: s.r.log,
-		Headers: s.router.TailHeaders(), Origins: s.origins(),
-		Stamped: s.router.StampsCreatedAt(), Sent: s.term.sent,
+		Headers: s.only.router.TailHeaders(), Origins: s.origins(),
+		Stamped: s.only.router.StampsCreatedAt(), Sent: s.term.sent,
 	}
 	err := scan.Run(ctx, tails)
 	s.r.meter.Stream.SkippedTopic.Add(float64(scan.Found))
@@ -137,6 +136,11 @@ func (s *session) readTails(ctx context.Context, tails []store.TopicTail) error 
 func (s *session) origins() recovery.Origins {
 	o := recovery.NewOrigins(s.grant.System.ID, s.grant.System.Timeline)
 	o.Add(0, s.state.Source, s.state.FormerSystems)
+	if s.r.outboxes != nil {
+		for _, x := range s.r.outboxes.Known() {
+			o.Add(x.Source, x.Source, nil)
+		}
+	}
 	return o
 }
 
@@ -149,7 +153,7 @@ func (s *session) compatible() error {
 }
 
 // takeOver makes this process the one that writes, now that the stream is granted to it. It commits dirty = true.
-func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
+func (s *session) takeOver(ctx, working context.Context, table store.Outbox) error {
 	r, term := s.r, s.term
 	if s.state.Phase == store.Stream && s.unclean() && term.epoch == 0 { // else it was this process that left it so
 		r.meter.Stream.UncleanStarts.Inc()
@@ -178,15 +182,11 @@ func (s *session) takeOver(ctx context.Context, table store.Outbox) error {
 		return err
 	}
 	s.decoding = decoder.Config{Columns: cols, Tables: table.OIDs, CreatedIn: created}
-	s.decoder = decoder.New(s.decoding)
-	s.payload = decoder.NewPayload(table.PayloadType)
-	if s.router, err = s.encoder(table.PayloadType); err == nil {
-		s.again.x, err = s.encoder(table.PayloadType)
-	}
-	if err != nil {
+	if err = s.openSources(working, table, &s.decoding); err != nil {
 		return err
 	}
-	term.settler.UseEncoder(s.again)
+	s.decoder = decoder.New(s.decoding)
+	term.settler.UseEncoder(s.Encoder())
 	s.known = term.inflight.Snapshot()
 	return nil
 }
@@ -201,39 +201,6 @@ func createdIn(table store.Outbox) (*time.Location, error) {
 		return nil, fmt.Errorf("read the time zone of created_at: %w", err)
 	}
 	return zone, nil
-}
-
-// encoder makes the encoder of events whose payload column has the type.
-func (s *session) encoder(payloadType string) (*message.Encoder, error) {
-	r := s.r
-	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry,
-		Names: s.term.names,
-		Panicked: func(id []byte, value any, stack []byte) {
-			r.log.Error().Bytes("id", id).Str("panic", fmt.Sprint(value)).Bytes("stack", stack).
-				Msg("making an event's message failed by a mistake in the program; the event becomes a dead letter")
-		}}
-	x, err := message.New(r.c, message.Columns(r.c), payloadType, hooks)
-	if err != nil {
-		return nil, &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template",
-			Cause: err}
-	}
-	x.Begin(outbox.Source(s.grant.System.ID, s.grant.System.Timeline, s.state.Source), s.epoch)
-	x.At(time.Now())
-	return x, nil
-}
-
-// retype has the rows that follow in the stream made into messages by the type of their payload, which the stream has
-// announced: that of their time, not of the catalog.
-func (s *session) retype(oid uint32) error {
-	changed, err := s.payload.Becomes(oid)
-	if !changed {
-		return err
-	}
-	x, err := s.encoder(s.payload.Type)
-	if err == nil {
-		s.router = x
-	}
-	return err
 }
 
 // explainLost says why the slot is not ours on the SQL side, when that is another server.

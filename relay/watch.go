@@ -44,7 +44,7 @@ type watch struct {
 	alike   int       // whole looks at that moment, one after another
 }
 
-// moment is what moves whenever something is written, received or settled.
+// moment changes whenever something is written, received or settled.
 type moment struct {
 	s       *session
 	end     outbox.LSN

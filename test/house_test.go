@@ -162,6 +162,10 @@ var house = map[string]room{
 	"internal/upkeep/reconcile": { // of store it uses the rows of the audit, and what an error means
 		own: []string{"internal/outbox", "internal/store"}, external: []string{"github.com/rs/zerolog"},
 	},
+	"internal/run/outboxes": { // of decoder it uses what a relation is called
+		own:      []string{"decoder", "internal/outbox", "internal/store"},
+		external: []string{"github.com/rs/zerolog"},
+	},
 	"internal/run/bootstrap": { // of store it uses the rows of state and slot, and what an error means
 		own: []string{"config", "decoder", "internal/access/login", "internal/outbox", "internal/run/halt",
 			"replication", "internal/store"},
@@ -190,7 +194,7 @@ var house = map[string]room{
 			"internal/run/bootstrap", "internal/settle/frontier", "internal/run/halt", "internal/watch/health",
 			"internal/run/lease", "internal/message", "internal/watch/meter",
 			"internal/upkeep/reconcile",
-			"internal/run/recovery", "internal/settle/requests", "internal/run/restart",
+			"internal/run/outboxes", "internal/run/recovery", "internal/settle/requests", "internal/run/restart",
 			"internal/run/settings", "internal/run/spool", "internal/settle", "internal/upkeep", "replication",
 			"internal/message/schemas", "sink", "internal/store",
 		},

@@ -140,6 +140,9 @@ func (p *packer) take() []filling {
 // rename has the messages name the outbox as it is now: it may have been another table when they were stored, whose
 // records were adopted since. The intake keeps only what is the outbox's.
 func rename(messages [][]byte, outbox []uint32, root uint32) error {
+	if root == 0 {
+		return nil
+	}
 	for _, m := range messages {
 		if len(m) == 0 {
 			return errors.New("a message is empty")

@@ -49,7 +49,7 @@ type Options struct {
 	Era    int64            // of the session's positions
 
 	Outbox []uint32 // OIDs of the table and its partitions
-	Root   uint32   // of the table
+	Root   uint32   // of the table; 0: there are several, none renamed
 
 	// Of the intake. A nil Stream is not read: what is spooled is handed out, and no more comes.
 	Stream  <-chan *replication.Batch

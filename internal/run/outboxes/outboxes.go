@@ -1,0 +1,313 @@
+// Package outboxes makes several outboxes of one database, which a pattern of names chooses, look to a relay like one:
+// one slot, one stream and one journal, in which each outbox is a source of its own. What is asked of rows is asked of
+// each table in turn; the rest is asked once.
+//
+// A table that appears is a source from its first event on; what it held before is published by the next sweep of the
+// reconciler. One that is dropped keeps what is recorded of it. One that the publication lacks is left alone, and named
+// in the log.
+//
+// Tested with relays that run, by package relay.
+package outboxes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/rs/zerolog"
+
+	"github.com/cdc-relay/cdc-relay/decoder"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+)
+
+// Tables is the SQL side of a relay with several outboxes. Its methods are those of a [store.Store], which answers what
+// is not asked of single tables.
+type Tables struct {
+	*store.Store // of the slot
+	pattern      outbox.Pattern
+	publication  string
+	log          zerolog.Logger
+
+	mu          sync.Mutex
+	all         []*Outbox // in the order in which they were found
+	byOID       map[uint32]*Outbox
+	unpublished []string // that were named
+	system      string   // and timeline, of Register
+	timeline    int32
+
+	reading *Outbox // whose page CatchUpRows read last
+	rounds  rounds
+}
+
+// Outbox is one of several.
+type Outbox struct {
+	*store.Store
+	Source       int32
+	Schema, Name string
+	Shape        store.Outbox // without columns if gone
+
+	state atomic.Pointer[store.State] // as it was read last
+	gone  atomic.Bool                 // there is no such table any more: the WAL may still have rows of it
+	swept bool                        // the reconciler's: since this process knows it
+}
+
+// Recorded is the outbox's state as it was read last.
+func (o *Outbox) Recorded() *store.State { return o.state.Load() }
+
+// read reads the outbox's state.
+func (o *Outbox) read(ctx context.Context) (*store.State, error) {
+	st, err := o.Store.State(ctx)
+	if err == nil && st == nil {
+		err = fmt.Errorf("the state of the outbox %s.%s is gone", o.Schema, o.Name)
+	}
+	if err == nil {
+		o.state.Store(st)
+	}
+	return st, err
+}
+
+// Open makes Tables over the Store of the slot.
+func Open(root *store.Store, pattern outbox.Pattern, publication string, log zerolog.Logger) *Tables {
+	return &Tables{Store: root, pattern: pattern, publication: publication, log: log, byOID: map[uint32]*Outbox{}}
+}
+
+// ErrNone reports that no table fits the pattern.
+var ErrNone = fmt.Errorf("%w: no table fits outbox.tables; create one, or correct the pattern", store.ErrNoOutbox)
+
+// present are the outboxes whose tables are there.
+func (t *Tables) present() []*Outbox {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(t.all), func(o *Outbox) bool { return o.gone.Load() })
+}
+
+// Known are all outboxes that have a number.
+func (t *Tables) Known() []*Outbox {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(t.all), func(o *Outbox) bool { return o.Source == 0 })
+}
+
+// Outbox looks which tables there are, and returns the shape that they share, with the OID 0. Tables that are new to a
+// slot that has a state are registered: what they held before is left to a sweep.
+func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
+	list, err := t.Outboxes(ctx, t.pattern, t.publication)
+	if err != nil {
+		return store.Outbox{}, err
+	}
+	published := slices.ContainsFunc(list, func(n store.Named) bool { return n.Published })
+	var lacks []string
+	for _, n := range list {
+		if published && !n.Published {
+			lacks = append(lacks, n.Schema+"."+n.Name)
+			continue
+		}
+		if _, err := t.find(ctx, n.OID, n.Schema, n.Name, store.Stream); err != nil {
+			return store.Outbox{}, err
+		}
+	}
+	t.mu.Lock()
+	if len(lacks) > 0 && !slices.Equal(lacks, t.unpublished) {
+		t.log.Warn().Strs("tables", lacks).Str("publication", t.publication).
+			Msg("these tables fit the pattern, and the publication does not have them: their rows are not published")
+	}
+	t.unpublished = lacks
+	for _, o := range t.all {
+		o.gone.Store(!slices.ContainsFunc(list, func(n store.Named) bool { return n.OID == o.Shape.OID }))
+	}
+	t.mu.Unlock()
+	there := t.present()
+	if len(there) == 0 {
+		return store.Outbox{}, ErrNone
+	}
+	shape := there[0].Shape
+	for _, o := range there[1:] {
+		if o.Shape.IDType != shape.IDType {
+			return store.Outbox{}, fmt.Errorf("outbox.tables: the ids of %s.%s are %s and those of %s.%s %s; all need one type",
+				o.Schema, o.Name, o.Shape.IDType, shape.Schema, shape.Name, shape.IDType)
+		}
+	}
+	shape.OID, shape.OIDs, shape.Schema, shape.Name = 0, nil, t.pattern.Schema, t.pattern.Table
+	return shape, nil
+}
+
+// find is the outbox with the OID. One that is new is registered in the phase, if the slot is.
+func (t *Tables) find(ctx context.Context, oid uint32, schema, name, phase string) (*Outbox, error) {
+	t.mu.Lock()
+	o := t.byOID[oid]
+	system, timeline := t.system, t.timeline
+	t.mu.Unlock()
+	if o != nil && o.Schema == schema && o.Name == name && (o.Source != 0 || system == "") {
+		return o, nil
+	}
+	o = &Outbox{Store: t.Of(schema, name), Schema: schema, Name: name}
+	shape, err := o.Store.Outbox(ctx)
+	switch {
+	case errors.Is(err, store.ErrNoOutbox), err == nil && shape.OID != oid:
+		shape = store.Outbox{OID: oid, Schema: schema, Name: name, PayloadType: "jsonb"} // until the stream says
+		o.gone.Store(true)
+	case err != nil:
+		return nil, err
+	}
+	o.Shape = shape
+	if system != "" {
+		st, err := o.Register(ctx, system, timeline, oid, phase)
+		if err != nil {
+			return nil, err
+		}
+		o.Source = st.Source
+		o.state.Store(st)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.all = slices.DeleteFunc(t.all, func(x *Outbox) bool { return x.Shape.OID == oid })
+	t.all, t.byOID[oid] = append(t.all, o), o
+	t.cover()
+	if o.Source != 0 {
+		t.log.Info().Str("outbox", schema+"."+name).Int32("source", o.Source).Str("phase", o.Recorded().Phase).
+			Msg("found an outbox")
+	}
+	return o, nil
+}
+
+// cover tells the slot's Store the numbers. With the lock.
+func (t *Tables) cover() {
+	var stores []*store.Store
+	for _, o := range t.all {
+		if o.Source != 0 && !o.gone.Load() {
+			stores = append(stores, o.Store)
+		}
+	}
+	for _, o := range t.all {
+		if o.Source != 0 && o.gone.Load() {
+			stores = append(stores, o.Store)
+		}
+	}
+	if len(stores) > 0 {
+		t.Cover(stores)
+	}
+}
+
+func (t *Tables) known(oid uint32) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.byOID[oid] != nil
+}
+
+// OfRelation is the outbox that a Relation message announces, nil if it is none. One that is new is registered, before
+// its first row is taken.
+func (t *Tables) OfRelation(ctx context.Context, r *decoder.Relation) (*Outbox, error) {
+	t.mu.Lock()
+	o := t.byOID[r.OID]
+	t.mu.Unlock()
+	if o != nil && o.Source != 0 {
+		return o, nil
+	}
+	if !t.pattern.Fits(r.Schema, r.Name) {
+		return nil, nil
+	}
+	return t.find(ctx, r.OID, r.Schema, r.Name, store.Stream)
+}
+
+// Register registers the slot, and each table as a source of it, in the phase if the slot has no state yet.
+func (t *Tables) Register(ctx context.Context, systemID string, timeline int32, tableOID uint32,
+	phase string) (*store.State, error) {
+	st, err := t.Store.Register(ctx, systemID, timeline, tableOID, phase)
+	if err != nil {
+		return nil, err
+	}
+	t.numbered(systemID, timeline)
+	for _, o := range t.present() {
+		if _, err := t.find(ctx, o.Shape.OID, o.Schema, o.Name, phase); err != nil {
+			return nil, err
+		}
+	}
+	return st, nil
+}
+
+func (t *Tables) numbered(system string, timeline int32) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.system, t.timeline = system, timeline
+}
+
+// State is the slot's. With it, tables that have no number yet get one.
+func (t *Tables) State(ctx context.Context) (*store.State, error) {
+	st, err := t.Store.State(ctx)
+	if err != nil || st == nil {
+		return st, err
+	}
+	t.numbered(st.SystemID, st.Timeline)
+	for _, o := range t.present() {
+		if _, err = t.find(ctx, o.Shape.OID, o.Schema, o.Name, store.Stream); err != nil {
+			return nil, err
+		}
+	}
+	list, err := t.Registered(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range list {
+		if t.known(n.OID) {
+			continue
+		}
+		if _, err := t.find(ctx, n.OID, n.Schema, n.Name, store.Stream); err != nil { // its table is gone
+			return nil, err
+		}
+	}
+	for _, o := range t.Known() {
+		if _, err := o.read(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return st, nil
+}
+
+// Memories are none: what is recorded belongs to the sources of the slot.
+func (t *Tables) Memories(context.Context) ([]store.Memory, error) { return nil, nil }
+
+// Migrate makes the relay's tables for ids of the type that the outboxes have.
+func (t *Tables) Migrate(ctx context.Context) error {
+	all := t.present()
+	if len(all) == 0 {
+		if _, err := t.Outbox(ctx); err != nil {
+			return err
+		}
+		all = t.present()
+	}
+	return all[0].Migrate(ctx)
+}
+
+// CheckExpressions asks for each table whether the server takes what the configuration puts into SQL.
+func (t *Tables) CheckExpressions(ctx context.Context) error {
+	for _, o := range t.present() {
+		if err := o.CheckExpressions(ctx); err != nil {
+			return fmt.Errorf("outbox %s.%s: %w", o.Schema, o.Name, err)
+		}
+	}
+	return nil
+}
+
+// CreatePublication creates the publication of the tables that there are, if there is none of that name.
+func (t *Tables) CreatePublication(ctx context.Context, name string) error {
+	var tables []store.Named
+	for _, o := range t.present() {
+		tables = append(tables, store.Named{Schema: o.Schema, Name: o.Name})
+	}
+	return t.CreatePublicationOf(ctx, name, tables)
+}
+
+// CheckPublication says what is wrong with the publication, as it is for each of its tables.
+func (t *Tables) CheckPublication(ctx context.Context, name string) ([]store.Problem, error) {
+	for _, o := range t.present() {
+		problems, err := o.CheckPublication(ctx, name)
+		if err != nil || len(problems) > 0 {
+			return problems, err
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,286 @@
+package outboxes
+
+import (
+	"context"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/store"
+)
+
+// This file asks each table for rows, one after the other.
+
+// CountUnrecorded counts the rows of all tables that are to be published, up to the limit; 0: all.
+func (t *Tables) CountUnrecorded(ctx context.Context, limit int64) (n int64, err error) {
+	for _, o := range t.present() {
+		some, err := o.CountUnrecorded(ctx, limit)
+		if err != nil {
+			return 0, err
+		}
+		if n += some; limit > 0 && n >= limit {
+			return limit, nil
+		}
+	}
+	return n, nil
+}
+
+// SetBaseline makes the rows that are in the tables now count as published.
+func (t *Tables) SetBaseline(ctx context.Context) (rows int64, err error) {
+	for _, o := range t.present() {
+		n, err := o.SetBaseline(ctx)
+		if err != nil {
+			return 0, err
+		}
+		rows += n
+	}
+	return rows, nil
+}
+
+// behind are the outboxes that are to be caught up with.
+func (t *Tables) behind(ctx context.Context) (list []*Outbox, err error) {
+	for _, o := range t.present() {
+		st, err := o.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if st.Phase == store.CatchUp {
+			list = append(list, o)
+		}
+	}
+	return list, nil
+}
+
+// SnapshotCatchUp lists, for each outbox that is to be caught up with and has no list, the rows to be published.
+func (t *Tables) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
+	list, err := t.behind(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, o := range list {
+		if o.Recorded().CatchUpReady {
+			continue
+		}
+		n, err := o.SnapshotCatchUp(ctx)
+		if err != nil {
+			return 0, err
+		}
+		rows += n
+		if _, err := o.read(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return rows, t.ListsReady(ctx)
+}
+
+// ReusedAside lists rows that a catch-up is about to leave out because their ids are recorded.
+func (t *Tables) ReusedAside(ctx context.Context, limit int) (all []store.Aside, err error) {
+	for _, o := range t.present() {
+		some, err := o.ReusedAside(ctx, limit-len(all))
+		if err != nil {
+			return nil, err
+		}
+		if all = append(all, some...); len(all) >= limit {
+			break
+		}
+	}
+	return all, nil
+}
+
+// CatchUpRows gives the next rows of the lists, one table after the other: those behind the row given, of the table
+// that the last page was of, and from the beginning after row 0.
+func (t *Tables) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]store.CatchUpRow, error) {
+	list, err := t.behind(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if afterRow == 0 {
+		t.reading = nil
+	}
+	for _, o := range list {
+		if t.reading != nil && o.Source != t.reading.Source {
+			continue
+		}
+		rows, err := o.CatchUpRows(ctx, afterRow, limit)
+		if err != nil || len(rows) > 0 {
+			t.reading = o
+			return rows, err
+		}
+		t.reading, afterRow = nil, 0
+	}
+	return nil, nil
+}
+
+// FinishCatchUp ends the phase for each outbox, and for the slot.
+func (t *Tables) FinishCatchUp(ctx context.Context) error {
+	list, err := t.behind(ctx)
+	if err != nil {
+		return err
+	}
+	for _, o := range list {
+		if err := o.FinishCatchUp(ctx); err != nil {
+			return err
+		}
+	}
+	return t.Store.FinishCatchUp(ctx)
+}
+
+// markedAtOnce bounds how many tables one MirrorStep tries in which nothing can be marked now.
+const markedAtOnce = 50
+
+// MirrorStep marks rows of the next table that has some to be marked.
+func (t *Tables) MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error) {
+	for range markedAtOnce {
+		source, err := t.NextUnmarked(ctx, t.rounds.marked)
+		if err != nil {
+			return 0, false, err
+		}
+		if source == 0 {
+			if t.rounds.marked == 0 {
+				return 0, more, nil
+			}
+			t.rounds.marked = 0
+			continue
+		}
+		t.rounds.marked = source
+		if o := t.numberedAs(source); o != nil {
+			rows, _, err := o.MirrorStep(ctx, limit)
+			if more = true; rows > 0 || err != nil {
+				return rows, true, err
+			}
+		}
+	}
+	return 0, more, nil
+}
+
+// numberedAs is the outbox with the number, nil if its table is gone.
+func (t *Tables) numberedAs(source int32) *Outbox {
+	for _, o := range t.present() {
+		if o.Source == source {
+			return o
+		}
+	}
+	return nil
+}
+
+// rounds are where work that goes round the tables stands. Each is of one goroutine.
+type rounds struct {
+	marked                      int32 // source
+	deleted, dead, retried      int
+	journal, deadLetters, audit int
+	auditing                    *Outbox
+}
+
+// next is the table behind the one at which the round stands; last: the round ends with it. Nil: there is none.
+func (t *Tables) next(at *int) (o *Outbox, last bool) {
+	all := t.present()
+	if len(all) == 0 {
+		return nil, true
+	}
+	*at %= len(all)
+	o = all[*at]
+	*at++
+	return o, *at >= len(all)
+}
+
+// each asks tables in turn until one has done something, or all were asked.
+func (t *Tables) each(at *int, do func(*Outbox) (rows int, more bool, err error)) (rows int, more bool, err error) {
+	for range t.present() {
+		o, _ := t.next(at)
+		if o == nil {
+			break
+		}
+		if rows, more, err = do(o); rows > 0 || err != nil {
+			return rows, true, err
+		}
+	}
+	return 0, more, nil
+}
+
+// DeleteStep deletes rows of the next table that has some to be deleted.
+func (t *Tables) DeleteStep(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
+	return t.each(&t.rounds.deleted, func(o *Outbox) (int, bool, error) { return o.DeleteStep(ctx, retention, limit) })
+}
+
+// Prune removes journal rows of the next table for which some are due.
+func (t *Tables) Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
+	return t.each(&t.rounds.journal, func(o *Outbox) (int, bool, error) { return o.Prune(ctx, retention, limit) })
+}
+
+// PruneDead removes dead letters of the next table for which some are due.
+func (t *Tables) PruneDead(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
+	return t.each(&t.rounds.deadLetters, func(o *Outbox) (int, bool, error) { return o.PruneDead(ctx, retention, limit) })
+}
+
+// ShowDead shows dead letters in the rows of the next table.
+func (t *Tables) ShowDead(ctx context.Context, skip, limit int) (due, left int, err error) {
+	return t.show(&t.rounds.dead, func(o *Outbox) (int, int, error) { return o.ShowDead(ctx, skip, limit) })
+}
+
+// ShowRetried shows failed attempts in the rows of the next table.
+func (t *Tables) ShowRetried(ctx context.Context, skip, limit int) (due, left int, err error) {
+	return t.show(&t.rounds.retried, func(o *Outbox) (int, int, error) { return o.ShowRetried(ctx, skip, limit) })
+}
+
+func (t *Tables) show(at *int, do func(*Outbox) (due, left int, err error)) (due, left int, err error) {
+	for range t.present() {
+		o, _ := t.next(at)
+		if o == nil {
+			break
+		}
+		if due, left, err = do(o); due > 0 || err != nil {
+			return due, left, err
+		}
+	}
+	return 0, 0, nil
+}
+
+// NextTable has the next rounds of the reconciler be of another table, and reports whether the round through the tables
+// is over. One that was found while the stream ran, and was not looked through yet, comes first.
+func (t *Tables) NextTable() (over bool) {
+	for _, o := range t.present() {
+		if !o.swept {
+			o.swept = true
+			t.rounds.auditing = o
+			return false
+		}
+	}
+	t.rounds.auditing, over = t.next(&t.rounds.audit)
+	return over
+}
+
+// audited is the table of the present rounds.
+func (t *Tables) audited() *Outbox {
+	if t.rounds.auditing == nil || t.rounds.auditing.gone.Load() {
+		t.NextTable()
+	}
+	return t.rounds.auditing
+}
+
+// AuditState is of the table of the present rounds.
+func (t *Tables) AuditState(ctx context.Context) (store.AuditState, error) {
+	return t.audited().AuditState(ctx)
+}
+
+// SaveHorizon is of the table of the present rounds.
+func (t *Tables) SaveHorizon(ctx context.Context, horizon time.Time) error {
+	return t.audited().SaveHorizon(ctx, horizon)
+}
+
+// SaveSweep is of the table of the present rounds.
+func (t *Tables) SaveSweep(ctx context.Context, at time.Time) error {
+	return t.audited().SaveSweep(ctx, at)
+}
+
+// UnrecordedSince is of the table of the present rounds.
+func (t *Tables) UnrecordedSince(ctx context.Context, since time.Time, limit int) ([][]byte, error) {
+	return t.audited().UnrecordedSince(ctx, since, limit)
+}
+
+// UnrecordedIn is of the table of the present rounds.
+func (t *Tables) UnrecordedIn(ctx context.Context, from, to int64, limit int) ([][]byte, error) {
+	return t.audited().UnrecordedIn(ctx, from, to, limit)
+}
+
+// LateRows is of the table of the present rounds.
+func (t *Tables) LateRows(ctx context.Context, ids [][]byte, limit int) ([]store.CatchUpRow, error) {
+	return t.audited().LateRows(ctx, ids, limit)
+}

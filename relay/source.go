@@ -1,0 +1,148 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/decoder"
+	"github.com/cdc-relay/cdc-relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/run/halt"
+	"github.com/cdc-relay/cdc-relay/internal/run/outboxes"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+)
+
+// source holds the encoders and the state of one outbox in a session. The dispatcher owns it, but for again.
+type source struct {
+	state   *store.State     // as it was before the session took over
+	router  *message.Encoder // of the stream
+	again   *message.Encoder // the settler's
+	payload decoder.Payload
+}
+
+// sourceSet is the sources of a session's events.
+type sourceSet struct {
+	only    *source                           // of events that name none
+	several atomic.Pointer[map[int32]*source] // by the number that events carry; the dispatcher stores it
+	unknown error                             // why an outbox that the stream has announced has no source
+}
+
+// of is the source of an event.
+func (x *sourceSet) of(e *outbox.Event) *source { return x.numbered(e.Source) }
+
+// numbered is a source by the number that its events carry.
+func (x *sourceSet) numbered(number int32) *source {
+	if number == 0 {
+		return x.only
+	}
+	if all := x.several.Load(); all != nil {
+		return (*all)[number]
+	}
+	return nil
+}
+
+// add adds one of several sources.
+func (x *sourceSet) add(number int32, s *source) {
+	all := map[int32]*source{number: s}
+	if known := x.several.Load(); known != nil {
+		maps.Copy(all, *known)
+	}
+	x.several.Store(&all)
+}
+
+// openSources makes the sources of the session, and completes the decoder's configuration, which tells their relations
+// apart: one that is new is registered by the context.
+func (s *session) openSources(working context.Context, table store.Outbox, decoding *decoder.Config) (err error) {
+	if s.only, err = s.newSource(table, s.state); err != nil || s.r.outboxes == nil {
+		return err
+	}
+	for _, o := range s.r.outboxes.Known() {
+		if err := s.addOutbox(o); err != nil {
+			return err
+		}
+	}
+	decoding.Sources = func(r *decoder.Relation) (int32, bool) {
+		o, err := s.r.outboxes.OfRelation(working, r)
+		if err == nil && o != nil && s.numbered(o.Source) == nil {
+			err = s.addOutbox(o)
+		}
+		if err != nil {
+			s.unknown = fmt.Errorf("register the outbox %s.%s: %w", r.Schema, r.Name, err)
+		}
+		if err != nil || o == nil {
+			return 0, false
+		}
+		return o.Source, true
+	}
+	return nil
+}
+
+// learn makes the sources of rows that are not of the stream: of tables that were found since the session began. What
+// was listed of an outbox has changed its state.
+func (s *session) learn() error {
+	if s.r.outboxes == nil {
+		return nil
+	}
+	for _, o := range s.r.outboxes.Known() {
+		if x := s.numbered(o.Source); x != nil {
+			x.state = o.Recorded()
+		} else if err := s.addOutbox(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *session) addOutbox(o *outboxes.Outbox) error {
+	x, err := s.newSource(o.Shape, o.Recorded())
+	if err == nil {
+		s.add(o.Source, x)
+	}
+	return err
+}
+
+// newSource makes what the session needs for the events of a table.
+func (s *session) newSource(table store.Outbox, state *store.State) (*source, error) {
+	x := &source{state: state, payload: decoder.NewPayload(table.PayloadType)}
+	var err error
+	if x.router, err = s.encoder(table.PayloadType, state); err == nil {
+		x.again, err = s.encoder(table.PayloadType, state)
+	}
+	return x, err
+}
+
+// encoder makes the encoder of events whose payload column has the type.
+func (s *session) encoder(payloadType string, state *store.State) (*message.Encoder, error) {
+	r := s.r
+	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry,
+		Names: s.term.names,
+		Panicked: func(id []byte, value any, stack []byte) {
+			r.log.Error().Bytes("id", id).Str("panic", fmt.Sprint(value)).Bytes("stack", stack).
+				Msg("making an event's message failed by a mistake in the program; the event becomes a dead letter")
+		}}
+	x, err := message.New(r.c, message.Columns(r.c), payloadType, hooks)
+	if err != nil {
+		return nil, &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template",
+			Cause: err}
+	}
+	x.Begin(outbox.Source(s.grant.System.ID, s.grant.System.Timeline, state.Source), s.epoch)
+	x.At(time.Now())
+	return x, nil
+}
+
+// retype has the rows that follow in the stream made into messages by the type of their payload, which the stream has
+// announced: that of their time, not of the catalog.
+func (s *session) retype(x *source, oid uint32) error {
+	changed, err := x.payload.Becomes(oid)
+	if !changed {
+		return err
+	}
+	router, err := s.encoder(x.payload.Type, x.state)
+	if err == nil {
+		x.router = router
+	}
+	return err
+}
