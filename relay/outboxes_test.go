@@ -17,6 +17,7 @@ type tenants struct {
 	names   []string
 	written map[string]int // rows of each
 	topics  []string
+	late    int // of the events that wantAll has seen
 }
 
 func newTenants(t *testing.T, names ...string) *tenants {
@@ -65,16 +66,15 @@ func (b *tenants) wantAll() {
 			fmt.Sprint(b.written[name]))
 	}
 	last, count := map[string]int{}, map[string]int{}
+	b.late = 0
 	harness.Consume(b.t, b.c.Kafka.Brokers, b.topics, func(r *kgo.Record) {
 		var n int
 		if _, err := fmt.Sscanf(string(r.Value), `{"n": %d}`, &n); err != nil {
 			b.t.Fatalf("value %q: %v", r.Value, err)
 		}
-		tenant := ""
-		for _, h := range r.Headers {
-			if h.Key == "event_type" {
-				tenant = string(h.Value)
-			}
+		tenant := string(harness.Header(r, "event_type"))
+		if harness.Header(r, "x-outbox-late") != nil {
+			b.late++
 		}
 		lane := r.Topic + " " + tenant + " " + string(r.Key)
 		if n <= last[lane] {
@@ -110,6 +110,9 @@ func TestOutboxesOfAPatternAreEachPublishedInOrder(t *testing.T) {
 	b.waitRole(r, relay.RoleActive)
 	b.write(100, b.names...)
 	b.wantAll()
+	if b.late > 0 {
+		t.Errorf("events that a sweep found: got %d, want none, as the stream has them all", b.late)
+	}
 	want := fmt.Sprintf("4 %d", 3*b.written["tenant_1"]+b.written["tenant_4"])
 	if got := b.pg.Query(t, "SELECT count(DISTINCT source) || ' ' || count(*) FROM cdc_relay_journal"); got != want {
 		t.Errorf("sources and rows of the journal: got %s, want %s", got, want)

@@ -308,9 +308,9 @@ func TestStoppedConsumersOfABrokerDisturbNoOrder(t *testing.T) {
 	})
 }
 
-// A queue is closed with messages in hand while others arrive, and opened again. Break it catches: younger messages that
-// are back before older ones, as pika rejects what arrives while it cancels a consumer. Seen to fail with the connection
-// just closed: in nearly each turn.
+// A queue is closed with messages in hand while others arrive, and opened again. Break it catches: younger messages
+// that are back before older ones, as pika rejects what arrives while it cancels a consumer. Seen to fail with the
+// connection just closed: in nearly each turn.
 func TestAQueueGivesBackItsMessagesInOrder(t *testing.T) {
 	t.Parallel()
 	s := harness.RabbitMQ(t)
