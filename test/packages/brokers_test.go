@@ -310,7 +310,7 @@ func TestStoppedConsumersOfABrokerDisturbNoOrder(t *testing.T) {
 
 // A queue is closed with messages in hand while others arrive, and opened again. Break it catches: younger messages
 // that are back before older ones, as pika rejects what arrives while it cancels a consumer. Seen to fail with the
-// connection just closed: in nearly each turn.
+// connection just closed: in each run.
 func TestAQueueGivesBackItsMessagesInOrder(t *testing.T) {
 	t.Parallel()
 	s := harness.RabbitMQ(t)
