@@ -92,7 +92,7 @@ func (b *tenants) wantAll() {
 
 // Breaks it catches: an event taken for that of another outbox that has its id; rows that are older than the slot left
 // out of all but one table; a table that comes while the relay streams ignored; an outbox that a start forgets. Seen to
-// fail with one source for all, with the first table listed alone, and with relations that are new taken for strangers.
+// fail with the first table listed alone, and with relations that are new taken for strangers.
 func TestOutboxesOfAPatternAreEachPublishedInOrder(t *testing.T) {
 	b := newTenants(t, "tenant_1", "tenant_2", "tenant_3")
 	b.write(50, b.names...)
@@ -141,7 +141,7 @@ func TestATableThatComesIsSweptAtOnce(t *testing.T) {
 
 // Connections are cut under load, another relay takes over from this one, and the slot is lost. Breaks it catches:
 // what was recorded of one outbox looked up for another; a catch-up after a lost slot that leaves an outbox out, or
-// publishes again what another one's journal has.
+// publishes again what another one's journal has. Seen to fail with look-ups of one source for all.
 func TestOutboxesOutliveCutsTakeOversAndALostSlot(t *testing.T) {
 	b := newTenants(t, "tenant_1", "tenant_2", "tenant_3")
 	r, stop := b.start()
@@ -172,7 +172,7 @@ func TestOutboxesOutliveCutsTakeOversAndALostSlot(t *testing.T) {
 }
 
 // Breaks it catches: a lane of one outbox that holds that of another, or is drained with it; a parked event or a dead
-// letter under another outbox's number.
+// letter under another outbox's number. Seen to fail with lanes read under the slot's own number.
 func TestOutboxesWaitAndDieApart(t *testing.T) {
 	b := newTenants(t, "tenant_1", "tenant_2")
 	r, _ := b.start()

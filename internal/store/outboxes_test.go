@@ -34,7 +34,7 @@ func tenants(t *testing.T, pg *harness.PG, s *store.Store, schemas ...string) []
 }
 
 // Breaks it catches: a catch-up that lists, ends or begins again for another outbox; rows without their source; marks
-// in the table of another one. Seen to fail with the slot for the key of the state, and with the table of the first.
+// in the table of another one. Seen to fail with the slot for the key of the state.
 func TestOutboxesOfASlotHaveStatesAndRowsOfTheirOwn(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
@@ -94,7 +94,7 @@ func TestOutboxesOfASlotHaveStatesAndRowsOfTheirOwn(t *testing.T) {
 }
 
 // Breaks it catches: a lane without its source, or with that of another; a lane of an outbox that is not covered. Seen
-// to fail with the number of the slot's own source for all.
+// to fail with no number.
 func TestACoveringStoreKnowsTheParkedEventsOfItsOutboxes(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
