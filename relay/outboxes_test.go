@@ -1,12 +1,14 @@
 package relay_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -186,13 +188,37 @@ func TestOutboxesWaitAndDieApart(t *testing.T) {
 	b.topics = append(b.topics, "outbox.event.absent")
 	b.createTopic("outbox.event.absent", 3)
 	b.wantAll()
-	b.pg.Exec(t, `INSERT INTO tenant_1.outbox_events (id, aggregate_type, aggregate_id, event_type, payload) VALUES
-		('00000000-0000-7000-8000-00000000ffff', 'not a topic', 'k', 'tenant_1', '{}')`)
-	b.waitDead(1)
-	if got := b.pg.Query(t, `SELECT o.table_name FROM outbox_events_dlq d JOIN cdc_relay_source o USING (source)`); got !=
-		"tenant_1.outbox_events" {
-		t.Errorf("the dead letter is of %s, want of tenant_1", got)
+	for _, name := range b.names {
+		b.pg.Exec(t, `INSERT INTO `+name+`.outbox_events (id, aggregate_type, aggregate_id, event_type, payload) VALUES
+			('00000000-0000-7000-8000-00000000ffff', 'not a topic', 'k', 'x', '{}')`)
 	}
+	b.waitDead(2)
 	b.write(20, b.names...)
-	b.waitQuery("the second goes on", "SELECT count(published_at) FROM tenant_2.outbox_events", "110")
+	b.waitQuery("both go on", `SELECT (SELECT count(published_at) FROM tenant_1.outbox_events) || ' ' ||
+		(SELECT count(published_at) FROM tenant_2.outbox_events)`, "110 110")
+
+	c := relay.StoreConfig(b.c)
+	c.Table = "tenant_*.outbox_events"
+	root, err := store.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	one, err := root.Named(t.Context(), "tenant_1", "outbox_events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	letters, err := one.DeadLetters(t.Context(), store.Filter{}, store.DeadOpen, "", 10)
+	if err != nil || len(letters.Items) != 1 {
+		t.Errorf("dead letters of the first: got %d, %v, want one", len(letters.Items), err)
+	}
+	if _, err := one.AddRequest(t.Context(), store.RequestDiscard, store.Filter{All: true}, "ann", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.waitQuery("the letter of the first is discarded, the other's is not", `SELECT string_agg(o.table_name, ' ')
+		FROM outbox_events_dlq d JOIN cdc_relay_source o USING (source) WHERE d.discarded_at IS NULL`,
+		"tenant_2.outbox_events")
+	if _, err := root.Named(t.Context(), "tenant_3", "outbox_events"); !errors.Is(err, store.ErrNoOutbox) {
+		t.Errorf("an outbox that is not registered: got %v", err)
+	}
 }

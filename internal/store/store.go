@@ -69,6 +69,18 @@ func over(d *db.DB) *Store {
 // are the same. What is the slot's as a whole is asked of this one: TakeOver, SaveProgress, CleanStop, the topics.
 func (s *Store) Of(schema, table string) *Store { return over(s.db.Of(schema, table)) }
 
+// Named is a Store for the outbox of the slot by that name, as it was registered; it may be dropped since.
+func (s *Store) Named(ctx context.Context, schema, table string) (*Store, error) {
+	named, err := s.db.Named(ctx, schema, table)
+	if err != nil {
+		return nil, err
+	}
+	return over(named), nil
+}
+
+// Number is the outbox's, 0 as long as it is not registered.
+func (s *Store) Number() int32 { return s.db.Source() }
+
 // Cover has this Store answer for several outboxes, which Of has made and Register has numbered, what it is asked of
 // all that is parked: which lanes there are and are due, how many events and how old. Their lanes carry their numbers.
 func (s *Store) Cover(members []*Store) {

@@ -35,6 +35,24 @@ func ScanState(row pgx.Row) (*record.State, error) {
 	return &st, err
 }
 
+// Named is Of for an outbox that is registered.
+func (s *DB) Named(ctx context.Context, schema, table string) (*DB, error) {
+	d := s.Of(schema, table)
+	var source int32
+	var oid uint32
+	err := s.One(ctx, Reading, func(row pgx.Row) error { return row.Scan(&source, &oid) },
+		s.Names.SQL(`SELECT s.source, s.table_oid FROM {source} s JOIN {state} t ON t.slot = s.slot || ':' || s.source
+WHERE s.slot = $1 AND s.table_name = $2 ORDER BY s.created_at DESC LIMIT 1`), s.Config.Slot, schema+"."+table)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil, fmt.Errorf("%w: slot %q has none by the name of %s.%s", record.ErrNoOutbox, s.Config.Slot, schema, table)
+	case err != nil:
+		return nil, fmt.Errorf("look for the outbox %s.%s: %w", schema, table, err)
+	}
+	d.SetSource(source, oid)
+	return d, nil
+}
+
 // State is nil when the slot has none yet.
 func (s *DB) State(ctx context.Context) (*record.State, error) {
 	var st *record.State

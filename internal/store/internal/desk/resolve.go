@@ -231,6 +231,7 @@ func (s *Desk) DiscardDead(ctx context.Context, r *record.Request, from record.D
 			}
 			step.Lanes, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l record.Lane, err error) {
 				err = row.Scan(&l.Topic, &l.Key)
+				l.Source = s.db.EventSource()
 				return l, err
 			})
 			return err

@@ -29,6 +29,9 @@ type Filter struct {
 	NewerThan Age  `json:"newer_than,omitempty"`
 	All       bool `json:"all,omitempty"`
 
+	// Source is the number of the outbox that a request is about, where a slot has several. 0: it has one.
+	Source int32 `json:"source,omitempty"`
+
 	// Until limits a request to events that were dead or parked by then, and ages count from then, so the request
 	// covers the counted events. It chooses nothing by itself, and nothing in lists. Null: the time of asking, which is
 	// the latest that it can be.

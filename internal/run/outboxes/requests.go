@@ -1,0 +1,67 @@
+package outboxes
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/store"
+)
+
+// This file sends what people ask for to the outbox that they name.
+
+// asked is the outbox that a request is about.
+func (t *Tables) asked(r *store.Request) (*Outbox, error) {
+	for _, o := range t.Known() {
+		if o.Source == r.Filter.Source {
+			return o, nil
+		}
+	}
+	if r.Filter.Source == 0 {
+		return nil, fmt.Errorf("%w: the request names none of the outboxes", store.ErrCannot)
+	}
+	return nil, fmt.Errorf("%w: there is no outbox with the number %d", store.ErrCannot, r.Filter.Source)
+}
+
+// StartRequest notes that work on the request begins. What names no outbox is about the relay as a whole.
+func (t *Tables) StartRequest(ctx context.Context, r *store.Request) error {
+	if r.Filter.Source == 0 {
+		return t.Store.StartRequest(ctx, r)
+	}
+	o, err := t.asked(r)
+	if err != nil {
+		return err
+	}
+	return o.StartRequest(ctx, r)
+}
+
+// ReplayDead replays dead letters of the outbox that the request names.
+func (t *Tables) ReplayDead(ctx context.Context, r *store.Request, from store.DeadCursor, limit int) (store.Step, error) {
+	o, err := t.asked(r)
+	if err != nil {
+		return store.Step{}, err
+	}
+	return o.ReplayDead(ctx, r, from, limit)
+}
+
+// DiscardDead discards dead letters of the outbox that the request names.
+func (t *Tables) DiscardDead(ctx context.Context, r *store.Request, from store.DeadCursor, limit int) (store.Step, error) {
+	o, err := t.asked(r)
+	if err != nil {
+		return store.Step{}, err
+	}
+	return o.DiscardDead(ctx, r, from, limit)
+}
+
+// RetryNow makes parked events due of the outbox that the request names.
+func (t *Tables) RetryNow(ctx context.Context, r *store.Request, limit int) (int64, error) {
+	o, err := t.asked(r)
+	if err != nil {
+		return 0, err
+	}
+	return o.RetryNow(ctx, r, limit)
+}
+
+// RepublishRows refuses: whose place a row that is published again takes is not known yet, with several outboxes.
+func (t *Tables) RepublishRows(context.Context, *store.Request, int) ([]store.CatchUpRow, error) {
+	return nil, fmt.Errorf("%w: with several outboxes rows cannot be published again on request", store.ErrCannot)
+}
