@@ -195,8 +195,14 @@ func TestReplaysOnHotKeysLeaveTheirNewerEventsInOrder(t *testing.T) {
 	go func() {
 		defer close(asked)
 		for asking.Err() == nil {
-			_, _ = s.AddRequest(asking, store.RequestReplay, store.Filter{All: true}, "ann", "")
-			time.Sleep(20 * time.Millisecond) // a pause between requests, not a wait for something
+			id, err := s.AddRequest(asking, store.RequestReplay, store.Filter{All: true}, "ann", "")
+			for err == nil { // or what died last would wait behind all that were asked for before
+				var request *store.Request
+				if request, err = s.Request(asking, id); err == nil && request.FinishedAt != nil {
+					break
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
 		}
 	}()
 	b.commit("order", 1, n, keys)
