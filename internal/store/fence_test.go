@@ -15,7 +15,8 @@ import (
 
 // fencedMethods write only as long as no one else has taken over, or say what the owner may send.
 var fencedMethods = []string{
-	"SnapshotCatchUp", "Settle of a dead letter", "FinishCatchUp", "AddTopics", "SaveOffsets", "SaveProgress", "Park",
+	"SnapshotCatchUp", "ListsReady",
+	"Settle of a dead letter", "FinishCatchUp", "AddTopics", "SaveOffsets", "SaveProgress", "Park",
 	"MakeDue", "WakeHeads", "RetryLater",
 	"SettleRetried", "SettleRetried of a replay", "GiveUp", "SaveHorizon", "SaveSweep", "CleanStop", "OpenBreaker",
 	"CloseBreaker",

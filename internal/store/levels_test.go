@@ -15,7 +15,8 @@ import (
 // again. No other method of everyMethod writes.
 var (
 	durableMethods = []string{
-		"Register", "SnapshotCatchUp", "Settle", "Settle of a replay", "Settle of a dead letter", "FinishCatchUp",
+		"Register", "SnapshotCatchUp", "ListsReady",
+		"Settle", "Settle of a replay", "Settle of a dead letter", "FinishCatchUp",
 		"BeginCatchUp",
 		"BeginCatchUpSince", "BeginCatchUpOfLost", "SetBaseline", "AddTopics", "Park", "MakeDue", "WakeHeads", "RetryLater",
 		"SettleRetried", "GiveUp",

@@ -78,9 +78,6 @@ func (s *Store) Named(ctx context.Context, schema, table string) (*Store, error)
 	return over(named), nil
 }
 
-// Number is the outbox's, 0 as long as it is not registered.
-func (s *Store) Number() int32 { return s.db.Source() }
-
 // Cover has this Store answer for several outboxes, which Of has made and Register has numbered, what it is asked of
 // all that is parked: which lanes there are and are due, how many events and how old. Their lanes carry their numbers.
 func (s *Store) Cover(members []*Store) {

@@ -35,7 +35,8 @@ func (t *Tables) StartRequest(ctx context.Context, r *store.Request) error {
 }
 
 // ReplayDead replays dead letters of the outbox that the request names.
-func (t *Tables) ReplayDead(ctx context.Context, r *store.Request, from store.DeadCursor, limit int) (store.Step, error) {
+func (t *Tables) ReplayDead(ctx context.Context, r *store.Request, from store.DeadCursor,
+	limit int) (store.Step, error) {
 	o, err := t.asked(r)
 	if err != nil {
 		return store.Step{}, err
@@ -44,7 +45,8 @@ func (t *Tables) ReplayDead(ctx context.Context, r *store.Request, from store.De
 }
 
 // DiscardDead discards dead letters of the outbox that the request names.
-func (t *Tables) DiscardDead(ctx context.Context, r *store.Request, from store.DeadCursor, limit int) (store.Step, error) {
+func (t *Tables) DiscardDead(ctx context.Context, r *store.Request, from store.DeadCursor,
+	limit int) (store.Step, error) {
 	o, err := t.asked(r)
 	if err != nil {
 		return store.Step{}, err
