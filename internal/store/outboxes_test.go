@@ -106,13 +106,8 @@ func TestACoveringStoreKnowsTheParkedEventsOfItsOutboxes(t *testing.T) {
 		sources = append(sources, st.Source)
 	}
 	s.Cover(members)
-	of := func(e store.Parked, source int32) store.Parked {
-		event := *e.Event
-		event.Source, e.Event = source, &event
-		return e
-	}
-	parkAll(t, s, []store.Parked{of(parkedAt(1, "k", 0), sources[0]), of(parkedAt(1, "k", 0), sources[1]),
-		of(parkedAt(2, "k", 0), sources[1]), of(parkedAt(3, "k", 0), otherSource)})
+	parkAll(t, s, []store.Parked{parkedOf(parkedAt(1, "k", 0), sources[0]), parkedOf(parkedAt(1, "k", 0), sources[1]),
+		parkedOf(parkedAt(2, "k", 0), sources[1]), parkedOf(parkedAt(3, "k", 0), otherSource)})
 	lanes, n, err := s.ParkedLanes(t.Context())
 	if err != nil || n != 3 || len(lanes) != 2 {
 		t.Fatalf("parked lanes: got %v with %d events, %v, want 2 with 3", lanes, n, err)

@@ -15,7 +15,7 @@ import (
 func TestOutcomesOfSeveralSourcesStayApart(t *testing.T) {
 	pg := harness.Postgres(t)
 	s := owner(t, pg, usual(t, pg))
-	const other = 77
+	const other = otherSource
 	mixed := func(n int) (all []store.Published) {
 		for _, p := range published(n, uuid) {
 			q := p
@@ -40,12 +40,8 @@ func TestOutcomesOfSeveralSourcesStayApart(t *testing.T) {
 	must(t, "settle with some that are journaled", s.Settle(t.Context(), mixed(3), nil))
 	is("journal after a conflict", rows, "a:0@0 a:1@1 a:2@2 b:0@100 b:1@101 b:2@102")
 
-	of := func(e store.Parked, source int32) store.Parked {
-		event := *e.Event
-		event.Source, e.Event = source, &event
-		return e
-	}
-	parkAll(t, s, []store.Parked{of(parkedAt(5, "k", 0), other), parkedAt(5, "k", 0), of(parkedAt(6, "k", 0), other),
+	parkAll(t, s, []store.Parked{parkedOf(parkedAt(5, "k", 0), other), parkedAt(5, "k", 0),
+		parkedOf(parkedAt(6, "k", 0), other),
 		parkedAt(6, "k", 0)})
 	must(t, "retry later", s.RetryLater(t.Context(), []store.Attempt{
 		{Source: other, ID: []byte(uuid(5)), Attempts: 8, RetryIn: time.Hour, Class: outbox.Transient},
@@ -73,4 +69,11 @@ func TestOutcomesOfSeveralSourcesStayApart(t *testing.T) {
 	must(t, "settle dead letters", s.Settle(t.Context(), nil, []store.Dead{d, dead(7)}))
 	is("dead letters", `SELECT string_agg(CASE source WHEN 77 THEN 'b' ELSE 'a' END || ':' ||
  right(original_id::text, 1), ' ' ORDER BY source = 77, original_id) FROM outbox_events_dlq`, "a:7 b:6 b:7")
+}
+
+// parkedOf is the event as one of the source.
+func parkedOf(e store.Parked, source int32) store.Parked {
+	event := *e.Event
+	event.Source, e.Event = source, &event
+	return e
 }

@@ -3,28 +3,34 @@ package db
 import (
 	"cmp"
 	"slices"
-
-	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
 
-// EachSource calls do with the events of each source, and with their places in the list. Source is of those that have
-// none of their own.
-func EachSource(events []record.Sighting, source int32, do func(int32, []record.Sighting, []int) error) error {
-	places := make([]int, len(events))
+// EachSource calls do with the items of each source, which keep their order, and with their places in the list. Source
+// is of items that have none of their own.
+func EachSource[T any](items []T, source int32, of func(*T) int32,
+	do func(source int32, items []T, places []int) error) error {
+	places := make([]int, len(items))
 	for i := range places {
 		places[i] = i
 	}
-	slices.SortStableFunc(places, func(a, b int) int { return cmp.Compare(events[a].Source, events[b].Source) })
-	for len(places) > 0 {
-		own, n := events[places[0]].Source, 0
-		var some []record.Sighting
-		for ; n < len(places) && events[places[n]].Source == own; n++ {
-			some = append(some, events[places[n]])
+	compare := func(a, b int) int { return cmp.Compare(of(&items[a]), of(&items[b])) }
+	if !slices.IsSortedFunc(places, compare) {
+		slices.SortStableFunc(places, compare)
+		sorted := make([]T, len(items))
+		for i, place := range places {
+			sorted[i] = items[place]
 		}
-		if err := do(cmp.Or(own, source), some, places[:n]); err != nil {
+		items = sorted
+	}
+	for len(items) > 0 {
+		own, n := of(&items[0]), 1
+		for n < len(items) && of(&items[n]) == own {
+			n++
+		}
+		if err := do(cmp.Or(own, source), items[:n], places[:n]); err != nil {
 			return err
 		}
-		places = places[n:]
+		items, places = items[n:], places[n:]
 	}
 	return nil
 }

@@ -122,7 +122,8 @@ func (s *Writer) Recognize(ctx context.Context, events []record.Sighting) ([]rec
 	}
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		err = db.EachSource(events, source, func(source int32, some []record.Sighting, places []int) error {
+		err = db.EachSource(events, source, record.SourceOf, func(source int32, some []record.Sighting,
+			places []int) error {
 			return s.recognize(ctx, o, source, some, func(i int, r record.Recognition) { found[places[i]] = r })
 		})
 	}

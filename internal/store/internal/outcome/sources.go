@@ -1,30 +1,8 @@
 package outcome
 
-import (
-	"cmp"
-	"slices"
-)
+import "github.com/cdc-relay/cdc-relay/internal/store/internal/db"
 
-// bySource calls do with the items of each source, which keep their order. Source is of items that have none of their
-// own.
+// bySource is [db.EachSource] for those who need no places.
 func bySource[T any](items []T, source int32, of func(*T) int32, do func(source int32, items []T) error) error {
-	if len(items) == 0 {
-		return nil
-	}
-	compare := func(a, b T) int { return cmp.Compare(of(&a), of(&b)) }
-	if !slices.IsSortedFunc(items, compare) {
-		items = slices.Clone(items)
-		slices.SortStableFunc(items, compare)
-	}
-	for len(items) > 0 {
-		own, n := of(&items[0]), 1
-		for n < len(items) && of(&items[n]) == own {
-			n++
-		}
-		if err := do(cmp.Or(own, source), items[:n]); err != nil {
-			return err
-		}
-		items = items[n:]
-	}
-	return nil
+	return db.EachSource(items, source, of, func(source int32, items []T, _ []int) error { return do(source, items) })
 }

@@ -185,7 +185,8 @@ func (s *Queue) ParkedAmong(ctx context.Context, events []record.Sighting) (map[
 	found := map[int]record.Lane{}
 	o, source, err := s.db.TableAndSource(ctx)
 	if err == nil {
-		err = db.EachSource(events, source, func(source int32, some []record.Sighting, places []int) error {
+		err = db.EachSource(events, source, record.SourceOf, func(source int32, some []record.Sighting,
+			places []int) error {
 			return s.parkedAmong(ctx, o, source, some, func(i int, l record.Lane) {
 				l.Source = some[i].Source
 				found[places[i]] = l

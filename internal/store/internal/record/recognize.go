@@ -10,6 +10,9 @@ type Sighting struct {
 	Committed int64 // by the server's clock, microseconds since the Unix epoch; 0: unknown
 }
 
+// SourceOf is the source of a sighting.
+func SourceOf(s *Sighting) int32 { return s.Source }
+
 // Aside is a row whose id is that of a parked event or a dead letter.
 type Aside struct{ Topic, ID string }
 

@@ -68,11 +68,7 @@ func (s *Reader) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 			return err
 		}
 		rows = tag.RowsAffected()
-		_, err = tx.Exec(ctx,
-			s.db.SQL(o, `UPDATE {state} SET catch_up_ready = true, era = $2, swept_at = clock_timestamp(), updated_at = now()
- WHERE slot = $1`),
-			s.db.StateKey(), s.db.Epoch())
-		return err
+		return s.noteListed(ctx, tx)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("list the rows to catch up: %w", err)
@@ -83,15 +79,17 @@ func (s *Reader) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 // ListsReady notes for the slot as a whole that the lists of all of its outboxes are made, as [Reader.SnapshotCatchUp]
 // does for one. Fenced.
 func (s *Reader) ListsReady(ctx context.Context) error {
-	err := s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET catch_up_ready = true, era = $2,
- swept_at = clock_timestamp(), updated_at = now() WHERE slot = $1`), s.db.StateKey(), s.db.Epoch())
-		return err
-	})
+	err := s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error { return s.noteListed(ctx, tx) })
 	if err != nil {
 		return fmt.Errorf("note that the rows to catch up are listed: %w", err)
 	}
 	return nil
+}
+
+func (s *Reader) noteListed(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET catch_up_ready = true, era = $2,
+ swept_at = clock_timestamp(), updated_at = now() WHERE slot = $1`), s.db.StateKey(), s.db.Epoch())
+	return err
 }
 
 // snapshotSQL: aside are the events that have a place already, by lane; listed are the rows of the outbox that are to
