@@ -156,10 +156,10 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 		}
 		d := s.next()
 		message, err := s.decoder.Decode(m.Data, &d.Event)
-		if err = cmp.Or(s.unknown, err); err != nil {
-			if s.unknown != nil {
-				return steps, err
-			}
+		if s.unknown != nil {
+			return steps, s.unknown
+		}
+		if err != nil {
 			return steps, s.explainDecode(err)
 		}
 		switch message.Kind {

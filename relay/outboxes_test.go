@@ -126,7 +126,7 @@ func (b *tenants) publish(name string) {
 	b.pg.Exec(b.t, "ALTER PUBLICATION "+b.c.Postgres.Publication+" ADD TABLE "+name+".outbox_events")
 }
 
-// What a table held before the publication had it is found by a sweep, and published behind what came meanwhile. Break
+// A sweep finds what a table held before the publication had it, and publishes it after what the stream brought. Break
 // it catches: a table that comes counted as looked through.
 func TestATableThatComesIsSweptAtOnce(t *testing.T) {
 	b := newTenants(t, "tenant_1")

@@ -178,12 +178,7 @@ func (t *Tables) find(ctx context.Context, oid uint32, schema, name, phase strin
 func (t *Tables) cover() {
 	var stores []*store.Store
 	for _, o := range t.all {
-		if o.Source != 0 && !o.gone.Load() {
-			stores = append(stores, o.Store)
-		}
-	}
-	for _, o := range t.all {
-		if o.Source != 0 && o.gone.Load() {
+		if o.Source != 0 {
 			stores = append(stores, o.Store)
 		}
 	}

@@ -19,7 +19,7 @@ func (t *Tables) asked(r *store.Request) (*Outbox, error) {
 	if r.Filter.Source == 0 {
 		return nil, fmt.Errorf("%w: the request names none of the outboxes", store.ErrCannot)
 	}
-	return nil, fmt.Errorf("%w: there is no outbox with the number %d", store.ErrCannot, r.Filter.Source)
+	return nil, fmt.Errorf("%w: no outbox has the number %d", store.ErrCannot, r.Filter.Source)
 }
 
 // StartRequest notes that work on the request begins. What names no outbox is about the relay as a whole.

@@ -181,18 +181,24 @@ func (t *Tables) next(at *int) (o *Outbox, last bool) {
 	return o, *at >= len(all)
 }
 
-// each asks tables in turn until one has done something, or all were asked.
-func (t *Tables) each(at *int, do func(*Outbox) (rows int, more bool, err error)) (rows int, more bool, err error) {
+// inTurn asks tables in turn until one has done something, or all were asked.
+func inTurn[T any](t *Tables, at *int, do func(*Outbox) (int, T, error)) (n int, rest T, err error) {
 	for range t.present() {
 		o, _ := t.next(at)
 		if o == nil {
 			break
 		}
-		if rows, more, err = do(o); rows > 0 || err != nil {
-			return rows, true, err
+		if n, rest, err = do(o); n > 0 || err != nil {
+			return n, rest, err
 		}
 	}
-	return 0, more, nil
+	return 0, rest, nil
+}
+
+// each is inTurn for steps, of which there may be more after one that did something.
+func (t *Tables) each(at *int, do func(*Outbox) (rows int, more bool, err error)) (rows int, more bool, err error) {
+	rows, more, err = inTurn(t, at, do)
+	return rows, more || rows > 0 || err != nil, err
 }
 
 // DeleteStep deletes rows of the next table that has some to be deleted.
@@ -212,25 +218,12 @@ func (t *Tables) PruneDead(ctx context.Context, retention time.Duration, limit i
 
 // ShowDead shows dead letters in the rows of the next table.
 func (t *Tables) ShowDead(ctx context.Context, skip, limit int) (due, left int, err error) {
-	return t.show(&t.rounds.dead, func(o *Outbox) (int, int, error) { return o.ShowDead(ctx, skip, limit) })
+	return inTurn(t, &t.rounds.dead, func(o *Outbox) (int, int, error) { return o.ShowDead(ctx, skip, limit) })
 }
 
 // ShowRetried shows failed attempts in the rows of the next table.
 func (t *Tables) ShowRetried(ctx context.Context, skip, limit int) (due, left int, err error) {
-	return t.show(&t.rounds.retried, func(o *Outbox) (int, int, error) { return o.ShowRetried(ctx, skip, limit) })
-}
-
-func (t *Tables) show(at *int, do func(*Outbox) (due, left int, err error)) (due, left int, err error) {
-	for range t.present() {
-		o, _ := t.next(at)
-		if o == nil {
-			break
-		}
-		if due, left, err = do(o); due > 0 || err != nil {
-			return due, left, err
-		}
-	}
-	return 0, 0, nil
+	return inTurn(t, &t.rounds.retried, func(o *Outbox) (int, int, error) { return o.ShowRetried(ctx, skip, limit) })
 }
 
 // NextTable has the next rounds of the reconciler be of another table, and reports whether the round through the tables
