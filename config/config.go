@@ -60,6 +60,7 @@ type Postgres struct {
 // Outbox describes the application's table.
 type Outbox struct {
 	Table         string   `key:"table" help:"the outbox table, schema.table"`
+	Tables        string   `key:"tables" help:"several outboxes on one slot, in schemas that a pattern chooses, such as tenant_*.outbox_events; instead of outbox.table"`
 	Columns       Columns  `key:"columns"`
 	AfterPublish  string   `key:"after_publish" help:"what happens to a published row: mark, keep, delete"`
 	MarkSet       string   `key:"mark_set" help:"SET list that marks a row; default: published_at = now()"`

@@ -51,7 +51,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		postgres.slot postgres.publication postgres.schema
 		postgres.status_interval postgres.wal_sender_timeout postgres.pool_size postgres.on_slot_lost
 		postgres.allow_second_slot
-		outbox.table outbox.columns.id outbox.columns.aggregate_type outbox.columns.aggregate_id outbox.columns.event_type
+		outbox.table outbox.tables outbox.columns.id outbox.columns.aggregate_type outbox.columns.aggregate_id outbox.columns.event_type
 		outbox.columns.payload outbox.columns.headers outbox.columns.created_at outbox.after_publish outbox.mark_set
 		outbox.dead_set outbox.retry_set outbox.published_when outbox.time_zone outbox.order_by outbox.catch_up
  outbox.catch_up_max
@@ -129,6 +129,7 @@ func another(t *testing.T, k Key) string {
 		"postgres.replication_url": "host=db user=relay dbname=app",
 		"postgres.on_slot_lost":    SlotLostHalt,
 		"outbox.after_publish":     AfterPublishKeep,
+		"outbox.tables":            "tenant_*.outbox",
 		"message.timestamp":        TimestampCreatedAt,
 		"message.headers":          "id=x-event-id",
 		"kafka.brokers":            "a:1,b:2",

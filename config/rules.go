@@ -54,6 +54,7 @@ var rules = joined(awsRules(), map[string]rule{
 	"postgres.allow_second_slot":  boolean(),
 
 	"outbox.table":                  table(),
+	"outbox.tables":                 optional(tables()),
 	"outbox.columns.id":             identifier(),
 	"outbox.columns.aggregate_type": aggregateColumn(),
 	"outbox.columns.aggregate_id":   aggregateColumn(),
@@ -256,7 +257,7 @@ type relation struct {
 }
 
 var relations = slices.Concat(dryRuns, logins, secured, redisServers, webhooks, registries, aggregateless,
-	failuresUndone, more)
+	failuresUndone, severalOutboxes, more)
 
 var more = []relation{
 	{

@@ -42,6 +42,8 @@ func TestRules(t *testing.T) {
 		{key: "postgres.on_slot_lost", allowed: []string{"halt"}, refused: []string{"Halt", ""}, because: "recover, halt"},
 		{key: "outbox.table", allowed: []string{"outbox", "App.OutboxEvents", "tenant-42.outbox_events", "a b",
 			`"a.b"."c""d"`, `a."b.c"`}, refused: []string{"", "a.b.c", "a.", ".b", `"a`, `"a"b.c`, long + "a", `a.""`}},
+		{key: "outbox.tables", allowed: []string{"", "tenant_*.outbox", "*.outbox", `"a.*".outbox`, "a*b*.o"},
+			refused: []string{"tenant_*", "a.outbox", "a*.*", "a*.outbox_*", "a*.b.c", "a*.", "*." + long + "a"}},
 		{key: "outbox.columns.id", allowed: []string{"eventId", "event-id", "1", `"a b"`}, refused: []string{"", `"a`}},
 		{key: "outbox.columns.headers", allowed: []string{"", "meta", "a b"}, refused: []string{long + "a"}},
 		{key: "outbox.after_publish", allowed: []string{"keep", "delete"}, refused: []string{"drop"},

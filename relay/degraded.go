@@ -20,6 +20,7 @@ const (
 	degradedSpool       = "spool"       // events go through cdc_relay_spool
 	degradedTransaction = "transaction" // one is open that keeps rows from being marked or deleted
 	degradedThrottled   = "throttled"   // the broker slows the relay down
+	degradedOutbox      = "outbox"      // tables that outbox.tables chooses are not published
 
 	// DegradedConfiguration is the reason of what WithDegradations adds.
 	DegradedConfiguration = "configuration"
@@ -35,7 +36,7 @@ const listedTopics = 20
 // Degradation is a problem although events flow and the relay is ready: a restart, or another relay, would not
 // help.
 type Degradation struct {
-	Reason string `json:"reason"` // topic, mirror, alarm, spool, transaction, throttled, configuration
+	Reason string `json:"reason"` // topic, mirror, alarm, spool, transaction, throttled, outbox, configuration
 	Text   string `json:"text"`
 }
 
@@ -77,6 +78,11 @@ func (r *Relay) degradations() []Degradation {
 	}
 	if s := r.session(); s != nil {
 		found = append(found, s.spoolDegrades()...)
+	}
+	if r.outboxes != nil {
+		if text := r.outboxes.Unpublished(); text != "" {
+			found = append(found, Degradation{degradedOutbox, text})
+		}
 	}
 	if text := r.health.MarkTrouble(); text != "" {
 		found = append(found, Degradation{degradedMirror, "published rows are not marked or deleted: " + text})

@@ -3,7 +3,6 @@ package relay
 import (
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
@@ -18,11 +17,6 @@ func (r *Relay) Revisit(topic, key string) {
 
 // RealPostgres is the server that the configuration names; tests change some of what it does.
 type RealPostgres = server
-
-// Outboxes has the relay publish all tables of the name, in the schemas that the pattern chooses.
-func Outboxes(schemas, table string) Option {
-	return func(o *options) { o.outboxes = &outbox.Pattern{Schema: schemas, Table: table} }
-}
 
 // Unchecked lets a configuration through that Validate refuses: the rounds of tests follow each other faster.
 func Unchecked() Option { return func(o *options) { o.unchecked = true } }

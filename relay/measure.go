@@ -33,6 +33,9 @@ type LatencyCounts = meter.LatencyCounts
 
 func (r *Relay) newMeter(version string) *meter.Meter {
 	reasons := degradedReasons
+	if r.c.Outbox.Tables != "" {
+		reasons = append(slices.Clone(reasons), degradedOutbox)
+	}
 	if r.concerns != nil {
 		reasons = append(slices.Clone(reasons), DegradedConfiguration)
 	}
@@ -126,7 +129,7 @@ func (r *Relay) OpenDead() int64 { return r.meter.Database.OpenDead.Value() }
 
 // InFlight returns those of the events that this relay has read and not recorded yet. Call it before reading the
 // tables, which then have events that settle in between.
-func (r *Relay) InFlight(ids []string) map[string]store.FoundInTransit {
+func (r *Relay) InFlight(source int32, ids []string) map[string]store.FoundInTransit {
 	found := map[string]store.FoundInTransit{}
 	t := r.term.Load()
 	if t == nil {
@@ -137,7 +140,7 @@ func (r *Relay) InFlight(ids []string) map[string]store.FoundInTransit {
 		wanted[id], wanted[strings.ToLower(id)] = true, true // a uuid may come in capitals
 	}
 	t.inflight.Each(func(d *settle.Delivery) {
-		if wanted[string(d.Event.ID)] {
+		if d.Event.Source == source && wanted[string(d.Event.ID)] {
 			found[string(d.Event.ID)] = store.FoundInTransit{Topic: d.Record.Topic, Since: settle.Start.Add(d.Received)}
 		}
 	})

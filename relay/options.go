@@ -13,7 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/internal/message/schemas"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/watch/logqueue"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -35,10 +34,6 @@ type options struct {
 	concerns   func() []Degradation
 	standbys   *atomic.Int64
 	unchecked  bool // of tests: rounds may follow each other faster than Validate allows
-
-	// outboxes chooses the tables of several outboxes. No key of the configuration sets it as long as the commands know
-	// of one outbox only.
-	outboxes *outbox.Pattern
 }
 
 // Option changes a default of [New].

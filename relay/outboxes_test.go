@@ -25,7 +25,7 @@ type tenants struct {
 func newTenants(t *testing.T, names ...string) *tenants {
 	t.Helper()
 	b := &tenants{bed: newBed(t), written: map[string]int{}, topics: []string{"outbox.event.order"}}
-	b.options = append(b.options, relay.Outboxes("tenant_*", "outbox_events"))
+	b.c.Outbox.Tables = "tenant_*.outbox_events"
 	for _, name := range names {
 		b.create(name)
 	}
@@ -204,7 +204,7 @@ func TestOutboxesWaitAndDieApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	one, err := root.Named(t.Context(), "tenant_1", "outbox_events")
+	one, err := root.Named(t.Context(), "tenant_1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +218,7 @@ func TestOutboxesWaitAndDieApart(t *testing.T) {
 	b.waitQuery("the letter of the first is discarded, the other's is not", `SELECT string_agg(o.table_name, ' ')
 		FROM outbox_events_dlq d JOIN cdc_relay_source o USING (source) WHERE d.discarded_at IS NULL`,
 		"tenant_2.outbox_events")
-	if _, err := root.Named(t.Context(), "tenant_3", "outbox_events"); !errors.Is(err, store.ErrNoOutbox) {
+	if _, err := root.Named(t.Context(), "tenant_3.outbox_events"); !errors.Is(err, store.ErrNoOutbox) {
 		t.Errorf("an outbox that is not registered: got %v", err)
 	}
 }

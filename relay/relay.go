@@ -44,7 +44,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/config"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/run/bootstrap"
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
 	"github.com/cdc-relay/cdc-relay/internal/run/outboxes"
@@ -119,7 +118,6 @@ type given struct {
 	registry Registry         // nil: the format needs none
 	lines    *logqueue.Writer // of log; nil: not known
 
-	pattern  *outbox.Pattern      // of several outboxes; nil: there is one
 	concerns func() []Degradation // of the program; nil: none
 	standbys *atomic.Int64        // relays of the process that stand by
 }
@@ -129,7 +127,7 @@ func assemble(o options) *Relay {
 	r := &Relay{
 		c: o.config, version: o.version, driver: o.driver, started: time.Now(),
 		postgres: o.postgres, pausing: requests.NewPausing(),
-		given: given{tracer: o.tracer, misfit: o.schemas.Misfit(), registry: o.registry, lines: o.lines, pattern: o.outboxes,
+		given: given{tracer: o.tracer, misfit: o.schemas.Misfit(), registry: o.registry, lines: o.lines,
 			concerns: o.concerns, standbys: o.standbys},
 	}
 	if o.log != nil {
@@ -155,16 +153,14 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	defer r.flushLog()
 	defer r.meter.Leave()
 	defer r.closeRegistry()
-	if r.store, err = r.postgres.OpenTables(ctx, r.storeConfig()); err != nil {
+	if r.store, err = r.postgres.OpenTables(ctx, StoreConfig(r.c)); err != nil {
 		return errors.Join(fmt.Errorf("open the store: %w", err), r.driver.Close())
 	}
 	defer r.store.Close()
 	if real, ok := r.store.(*store.Store); ok {
 		r.opened.Store(real)
-		if r.pattern != nil {
-			r.outboxes = outboxes.Open(real, *r.pattern, r.c.Postgres.Publication, r.log)
-			r.store = r.outboxes
-		}
+		r.store = allTables(r.c, real, r.log)
+		r.outboxes, _ = r.store.(*outboxes.Tables)
 	}
 	graceOver, endGrace := context.WithCancel(context.WithoutCancel(ctx))
 	defer endGrace()

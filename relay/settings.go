@@ -9,6 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/internal/run/bootstrap"
+	"github.com/cdc-relay/cdc-relay/internal/run/outboxes"
 	"github.com/cdc-relay/cdc-relay/internal/run/settings"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/replication"
@@ -20,14 +21,6 @@ import (
 // StoreConfig returns the configuration of the store, for commands that run beside a relay.
 func StoreConfig(c config.Config) store.Config { return settings.Store(c) }
 
-func (r *Relay) storeConfig() store.Config {
-	c := StoreConfig(r.c)
-	if r.pattern != nil {
-		c.Table = config.JoinTable(r.pattern.Schema, r.pattern.Table)
-	}
-	return c
-}
-
 // ReplicationConfig returns the configuration of the replication connection.
 func ReplicationConfig(c config.Config) replication.Config { return settings.Replication(c) }
 
@@ -36,7 +29,18 @@ type Setup = bootstrap.Setup
 
 // NewSetup returns a Setup for the server of the configuration.
 func NewSetup(c config.Config, tables Tables, log zerolog.Logger) Setup {
+	if real, is := tables.(*store.Store); is {
+		tables = allTables(c, real, log)
+	}
 	return Setup{Config: c, Replication: ReplicationConfig(c), Store: tables, Server: server{}, Logger: log}
+}
+
+// allTables is the SQL side of the relay: of one outbox the Store itself.
+func allTables(c config.Config, real *store.Store, log zerolog.Logger) Tables {
+	if pattern := settings.Pattern(c); pattern != nil {
+		return outboxes.Open(real, *pattern, c.Postgres.Publication, log)
+	}
+	return real
 }
 
 // Init creates what is missing in the database of the configuration, as the command init does: the outbox if there is

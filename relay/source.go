@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -17,6 +18,7 @@ import (
 
 // source holds the encoders and the state of one outbox in a session. The dispatcher owns it, but for again.
 type source struct {
+	name    string           // schema.table, as outbox.table has it
 	state   *store.State     // as it was before the session took over
 	router  *message.Encoder // of the stream
 	again   *message.Encoder // the settler's
@@ -106,29 +108,33 @@ func (s *session) addOutbox(o *outboxes.Outbox) error {
 
 // newSource makes what the session needs for the events of a table.
 func (s *session) newSource(table store.Outbox, state *store.State) (*source, error) {
-	x := &source{state: state, payload: decoder.NewPayload(table.PayloadType)}
+	x := &source{name: config.JoinTable(table.Schema, table.Name), state: state,
+		payload: decoder.NewPayload(table.PayloadType)}
 	var err error
-	if x.router, err = s.encoder(table.PayloadType, state); err == nil {
-		x.again, err = s.encoder(table.PayloadType, state)
+	if x.router, err = s.encoder(x, table.PayloadType); err == nil {
+		x.again, err = s.encoder(x, table.PayloadType)
 	}
 	return x, err
 }
 
 // encoder makes the encoder of events whose payload column has the type.
-func (s *session) encoder(payloadType string, state *store.State) (*message.Encoder, error) {
-	r := s.r
+func (s *session) encoder(of *source, payloadType string) (*message.Encoder, error) {
+	r, c := s.r, s.r.c
+	if r.outboxes != nil {
+		c.Outbox.Table = of.name
+	}
 	hooks := message.Hooks{Shadowed: r.meter.Stream.Shadowed.Inc, Misfit: r.misfit, Schemas: r.registry,
 		Names: s.term.names,
 		Panicked: func(id []byte, value any, stack []byte) {
 			r.log.Error().Bytes("id", id).Str("panic", fmt.Sprint(value)).Bytes("stack", stack).
 				Msg("making an event's message failed by a mistake in the program; the event becomes a dead letter")
 		}}
-	x, err := message.New(r.c, message.Columns(r.c), payloadType, hooks)
+	x, err := message.New(c, message.Columns(c), payloadType, hooks)
 	if err != nil {
 		return nil, &halt.Error{Code: halt.Setup, Reason: err.Error(), Risk: halt.RiskWAL, Remedy: "correct the template",
 			Cause: err}
 	}
-	x.Begin(outbox.Source(s.grant.System.ID, s.grant.System.Timeline, state.Source), s.epoch)
+	x.Begin(outbox.Source(s.grant.System.ID, s.grant.System.Timeline, of.state.Source), s.epoch)
 	x.At(time.Now())
 	return x, nil
 }
@@ -140,7 +146,7 @@ func (s *session) retype(x *source, oid uint32) error {
 	if !changed {
 		return err
 	}
-	router, err := s.encoder(x.payload.Type, x.state)
+	router, err := s.encoder(x, x.payload.Type)
 	if err == nil {
 		x.router = router
 	}

@@ -22,7 +22,9 @@ package store
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/db"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/desk"
@@ -69,14 +71,51 @@ func over(d *db.DB) *Store {
 // are the same. What is the slot's as a whole is asked of this one: TakeOver, SaveProgress, CleanStop, the topics.
 func (s *Store) Of(schema, table string) *Store { return over(s.db.Of(schema, table)) }
 
-// Named is a Store for the outbox of the slot by that name, as it was registered; it may be dropped since.
-func (s *Store) Named(ctx context.Context, schema, table string) (*Store, error) {
-	named, err := s.db.Named(ctx, schema, table)
-	if err != nil {
-		return nil, err
+// Named is a Store for the outbox of the slot by that name, schema or schema.table, as it was registered; it may be
+// dropped since. Without a name, or where the slot has one outbox, it is this Store. [ErrNoOutbox]: there is none by
+// the name.
+func (s *Store) Named(ctx context.Context, name string) (*Store, error) {
+	if name == "" {
+		return s, nil
+	}
+	named, err := s.db.Named(ctx, name)
+	if err != nil || named == s.db {
+		return s, err
 	}
 	return over(named), nil
 }
+
+// NeedOne is the error of what can be asked of one outbox only, if this Store is that of several: see Named.
+func (s *Store) NeedOne() error { return s.db.NeedOne() }
+
+// EachTable are Stores for the tables that there are: this one, or those that the pattern of several outboxes chooses,
+// which have no numbers yet. [ErrNoOutbox]: the pattern chooses none.
+func (s *Store) EachTable(ctx context.Context) ([]*Store, error) {
+	if !s.db.Pattern() {
+		return []*Store{s}, nil
+	}
+	list, err := s.Outboxes(ctx, outbox.Pattern{Schema: s.db.Names.OutboxSchema, Table: s.db.Names.OutboxTable}, "")
+	if err != nil {
+		return nil, err
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: no table fits outbox.tables (%s); create one, or correct the pattern", ErrNoOutbox,
+			s.db.Config.Table)
+	}
+	all := make([]*Store, len(list))
+	for i, n := range list {
+		all[i] = s.Of(n.Schema, n.Name)
+	}
+	return all, nil
+}
+
+// Table is the outbox's name, of several the pattern.
+func (s *Store) Table() Named {
+	return Named{Schema: s.db.Names.OutboxSchema, Name: s.db.Names.OutboxTable}
+}
+
+// EventSource is the number that events of this outbox carry: 0 unless it is one of several.
+func (s *Store) EventSource() int32 { return s.db.EventSource() }
 
 // Cover has this Store answer for several outboxes, which Of has made and Register has numbered, what it is asked of
 // all that is parked: which lanes there are and are due, how many events and how old. Their lanes carry their numbers.

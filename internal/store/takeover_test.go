@@ -370,7 +370,7 @@ func TestEveryMethodIsEveryMethod(t *testing.T) {
 	// What asks nothing of Postgres, is for tests, is run by the owner of the tables only (Adopt, MakeView), or is tried
 	// by the caller of everyMethod: a store cannot be owned twice.
 	others := []string{"Close", "Grants", "GrantsSQL", "MissingGrants", "RolesSQL", "Apply", "PublicationSQL",
-		"ViewName", "LookupAs", "Of", "Named", "Cover",
+		"ViewName", "LookupAs", "Of", "Named", "Cover", "EachTable", "EventSource", "NeedOne", "Table",
 		"SettleAs", "Wrap", "ExplainSince", "ExplainIn", "ExplainCatchUp", "ExplainPruneDead", "Pool", "TakeOver", "Adopt",
 		"MakeView"}
 	listed := everyMethod(new(store.Store), store.Mark)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"github.com/cdc-relay/cdc-relay/internal/store/internal/catalog"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/db"
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/record"
 )
@@ -221,6 +222,14 @@ func IsDenied(err error) bool { return record.IsDenied(err) }
 
 // Said is Postgres's own text in an error, or the error's.
 func Said(err error) string { return record.Said(err) }
+
+// PublicationSQL creates the publication of the tables.
+func PublicationSQL(name string, tables []Named) string {
+	return catalog.PublicationOfSQL(name, tables)
+}
+
+// OutboxFlag names an outbox in a command that people paste; "" without a name.
+func OutboxFlag(outbox string) string { return record.OutboxFlag(outbox) }
 
 // GrantSQL is the statement that gives a role what it lacks.
 func GrantSQL(g Grant, role string) string {

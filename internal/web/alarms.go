@@ -16,7 +16,7 @@ func (l lists) alarms(w http.ResponseWriter, req *http.Request) {
 	if state != "" && state != "open" && state != "all" {
 		q.errs = append(q.errs, fmt.Errorf("state: found %q; allowed: open, all", state))
 	}
-	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
+	l.list(w, req, "", q.end(), func(ctx context.Context, s *store.Store) (any, error) {
 		list, err := s.Alarms(ctx, state == "all")
 		return map[string]any{"items": list}, err
 	})

@@ -44,6 +44,7 @@ type asked struct {
 	Filter *store.Filter `json:"filter"`
 	All    bool          `json:"all"`
 
+	Outbox   string `json:"outbox"`    // of which the events are, where the slot has several
 	UntilNow bool   `json:"until_now"` // of a resume
 	Note     string `json:"note"`
 	Who      string `json:"who"` // who says to ask; the token alone proves that it may. A session says it itself
@@ -111,7 +112,10 @@ func (c changes) take(w http.ResponseWriter, req *http.Request, kind string) {
 	ctx, cancel := context.WithTimeout(req.Context(), lookupTimeout)
 	defer cancel()
 	who := by.who(body.Who, req.RemoteAddr)
-	id, err := s.AddRequest(ctx, kind, f, who, body.Note)
+	var id int64
+	if s, err = s.Named(ctx, body.Outbox); err == nil {
+		id, err = s.AddRequest(ctx, kind, f, who, body.Note)
+	}
 	if err != nil {
 		fail(w, codeOf(err), err)
 		return
@@ -160,8 +164,8 @@ func (b asked) filter(kind string) (f store.Filter, err error) {
 	}
 	switch kind {
 	case store.RequestPause, store.RequestResume:
-		if given > 0 {
-			return f, errors.New("the whole relay is paused or resumed: want no ids, no filter and no all")
+		if given > 0 || b.Outbox != "" {
+			return f, errors.New("the whole relay is paused or resumed: want no ids, no filter, no all and no outbox")
 		}
 		if b.UntilNow && kind == store.RequestPause {
 			return f, errors.New("until_now is for a resume")

@@ -17,6 +17,7 @@ type edited struct {
 	Encoding string          `json:"payload_encoding"` // json, text, base64 or null, as a dead letter is shown
 	Headers  json.RawMessage `json:"headers"`          // an object of strings; null: none
 	Seen     *int            `json:"edits_seen"`       // how many edits the caller has seen
+	Outbox   string          `json:"outbox"`           // of which the event is, where the slot has several
 	NoReplay bool            `json:"no_replay"`
 	Note     string          `json:"note"`
 	Who      string          `json:"who"`
@@ -32,7 +33,11 @@ func (c changes) edit(w http.ResponseWriter, req *http.Request) {
 	ctx, cancel := context.WithTimeout(req.Context(), lookupTimeout)
 	defer cancel()
 	id, who := req.PathValue("id"), by.who(body.Who, req.RemoteAddr)
-	d, err := s.DeadLetter(ctx, id)
+	var d *store.DeadLetterWhole
+	s, err := s.Named(ctx, body.Outbox)
+	if err == nil {
+		d, err = s.DeadLetter(ctx, id)
+	}
 	if err != nil {
 		fail(w, codeOf(err), err)
 		return

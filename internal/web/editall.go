@@ -50,6 +50,10 @@ func (c changes) editAll(w http.ResponseWriter, req *http.Request) {
 		Patch: store.Patch{Payload: body.Payload, Headers: body.Headers, Tombstone: body.Tombstone}}
 	ctx, cancel := context.WithTimeout(req.Context(), lookupTimeout)
 	defer cancel()
+	if s, err = s.Named(ctx, body.Outbox); err != nil {
+		fail(w, codeOf(err), err)
+		return
+	}
 	done := editedAll{Refused: []store.NotPatched{}, Requests: []int64{}, Next: &body.After}
 	for begun := time.Now(); done.Next != nil && time.Since(begun) < editTime; {
 		step, err := s.EditAll(ctx, e, *done.Next, editPortion)

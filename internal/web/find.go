@@ -32,7 +32,8 @@ func (l lists) find(w http.ResponseWriter, req *http.Request) {
 	case aggregate != "" && !whole:
 		q.errs = append(q.errs, errors.New("aggregate: want TYPE/ID"))
 	}
-	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
+	of := q.take("outbox")
+	l.list(w, req, of, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
 		var err error
 		switch {
 		case aggregate != "":
@@ -43,7 +44,7 @@ func (l lists) find(w http.ResponseWriter, req *http.Request) {
 		if err != nil {
 			return nil, err
 		}
-		found, err := s.Locate(ctx, ids, l.r.InFlight(ids))
+		found, err := s.Locate(ctx, ids, l.r.InFlight(s.EventSource(), ids))
 		return store.Page[store.Found]{Items: found}, err
 	})
 }

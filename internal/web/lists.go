@@ -48,7 +48,8 @@ func (l lists) register(mux *http.ServeMux) {
 func (l lists) parked(w http.ResponseWriter, req *http.Request) {
 	q := query{values: req.URL.Query()}
 	f, limit, after := q.filter(), q.limit(), q.take("after")
-	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
+	of := q.take("outbox")
+	l.list(w, req, of, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
 		return s.ParkedKeys(ctx, f, after, limit)
 	})
 }
@@ -59,7 +60,8 @@ func (l lists) dead(w http.ResponseWriter, req *http.Request) {
 	if state == "" {
 		state = store.DeadOpen
 	}
-	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
+	of := q.take("outbox")
+	l.list(w, req, of, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
 		return s.DeadLetters(ctx, f, state, after, limit)
 	})
 }
@@ -68,7 +70,8 @@ func (l lists) dead(w http.ResponseWriter, req *http.Request) {
 func (l lists) reasons(w http.ResponseWriter, req *http.Request) {
 	q := query{values: req.URL.Query()}
 	f, state := q.filter(), cmp.Or(q.take("state"), store.DeadOpen)
-	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
+	of := q.take("outbox")
+	l.list(w, req, of, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
 		found, err := s.DeadReasons(ctx, f, state)
 		return map[string][]store.DeadReason{"items": found}, err
 	})
@@ -88,14 +91,15 @@ func (l lists) count(w http.ResponseWriter, req *http.Request) {
 	if !slices.Contains(kinds, kind) {
 		q.errs = append(q.errs, fmt.Errorf("kind: found %.20q; allowed: %s", kind, strings.Join(kinds, ", ")))
 	}
-	l.list(w, req, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
+	of := q.take("outbox")
+	l.list(w, req, of, q.end(), func(ctx context.Context, s *store.Store) (any, error) {
 		n, at, err := s.CountUntil(ctx, kind, f)
 		return counted{kind, n, at}, err
 	})
 }
 
 func (l lists) deadLetter(w http.ResponseWriter, req *http.Request) {
-	l.list(w, req, nil, func(ctx context.Context, s *store.Store) (any, error) {
+	l.list(w, req, req.URL.Query().Get("outbox"), nil, func(ctx context.Context, s *store.Store) (any, error) {
 		d, err := s.DeadLetter(ctx, req.PathValue("id"))
 		if err != nil {
 			return nil, err
@@ -122,7 +126,7 @@ func (l lists) request(w http.ResponseWriter, req *http.Request) {
 		fail(w, http.StatusNotFound, store.ErrNoRequest)
 		return
 	}
-	l.list(w, req, nil, func(ctx context.Context, s *store.Store) (any, error) {
+	l.list(w, req, "", nil, func(ctx context.Context, s *store.Store) (any, error) {
 		r, err := s.Request(ctx, id)
 		if err == nil {
 			err = s.Outcomes(ctx, r)
@@ -131,8 +135,8 @@ func (l lists) request(w http.ResponseWriter, req *http.Request) {
 	})
 }
 
-// list answers what read gives, unless the query was wrong.
-func (l lists) list(w http.ResponseWriter, req *http.Request, wrong error,
+// list answers what read gives of the outbox, or without a name of all, unless the query was wrong.
+func (l lists) list(w http.ResponseWriter, req *http.Request, outbox string, wrong error,
 	read func(context.Context, *store.Store) (any, error)) {
 	s := l.r.Store()
 	switch {
@@ -152,7 +156,11 @@ func (l lists) list(w http.ResponseWriter, req *http.Request, wrong error,
 		fail(w, http.StatusServiceUnavailable, errManyRead)
 		return
 	}
-	body, err := read(ctx, s)
+	var body any
+	s, err := s.Named(ctx, outbox)
+	if err == nil {
+		body, err = read(ctx, s)
+	}
 	if err != nil {
 		fail(w, codeOf(err), err)
 		return
@@ -163,7 +171,8 @@ func (l lists) list(w http.ResponseWriter, req *http.Request, wrong error,
 // codeOf is the answer's code for an error of the store.
 func codeOf(err error) int {
 	switch {
-	case errors.Is(err, store.ErrNoDeadLetter), errors.Is(err, store.ErrNoRequest), errors.Is(err, store.ErrNoAlarm):
+	case errors.Is(err, store.ErrNoDeadLetter), errors.Is(err, store.ErrNoRequest), errors.Is(err, store.ErrNoAlarm),
+		errors.Is(err, store.ErrNoOutbox):
 		return http.StatusNotFound
 	case errors.Is(err, store.ErrCursor), errors.Is(err, store.ErrFilter), errors.Is(err, store.ErrEdit):
 		return http.StatusBadRequest

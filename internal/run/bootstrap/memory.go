@@ -32,7 +32,7 @@ func (s Setup) checkMemory(ctx context.Context, f *found) error {
 	if len(running)+len(gone) == 0 {
 		return nil
 	}
-	return secondSlot(s.Config.Outbox.Table, s.Config.Postgres.Slot, running, gone)
+	return secondSlot(s.Config.Outbox.Named(), s.Config.Postgres.Slot, running, gone)
 }
 
 func secondSlot(table, slot string, running, gone []string) *halt.Error {
@@ -72,7 +72,7 @@ func (s Setup) otherTable(ctx context.Context, state *store.State, table store.O
 	}
 	return &halt.Error{Code: halt.OtherTable,
 		Reason: fmt.Sprintf("the outbox %s is another table than the one that the slot %q was used for (oid %d, was %d)",
-			s.Config.Outbox.Table, s.Config.Postgres.Slot, table.OID, state.TableOID),
+			s.Config.Outbox.Named(), s.Config.Postgres.Slot, table.OID, state.TableOID),
 		Risk: "rows that were committed into either table around the exchange may not be in the stream",
 		Remedy: "if the table was swapped by mistake, swap it back; if this one holds the same events, or goes on with " +
 			"ids that were not used, run cdc-relay adopt; if its ids begin again, set postgres.slot to a new name and " +

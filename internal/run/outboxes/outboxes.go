@@ -3,8 +3,8 @@
 // each table in turn; the rest is asked once.
 //
 // A table that appears is a source from its first event on; what it held before is published by the next sweep of the
-// reconciler. One that is dropped keeps what is recorded of it. One that the publication lacks is left alone, and named
-// in the log.
+// reconciler. One that is dropped keeps what is recorded of it. One that the publication lacks is left alone, and the
+// relay is degraded.
 //
 // Tested with relays that run, by package relay.
 package outboxes
@@ -14,9 +14,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/decoder"
@@ -35,8 +38,8 @@ type Tables struct {
 	mu          sync.Mutex
 	all         []*Outbox // in the order in which they were found
 	byOID       map[uint32]*Outbox
-	unpublished []string // that were named
-	system      string   // and timeline, of Register
+	unpublished []store.Named // that fit the pattern
+	system      string        // and timeline, of Register
 	timeline    int32
 
 	reading *Outbox // whose page CatchUpRows read last
@@ -52,7 +55,10 @@ type Outbox struct {
 
 	state atomic.Pointer[store.State] // as it was read last
 	gone  atomic.Bool                 // there is no such table any more: the WAL may still have rows of it
-	swept bool                        // the reconciler's: since this process knows it
+
+	// Of the reconciler: when it was told that the table was never looked through, and whether it has done that since.
+	told  time.Time
+	swept bool
 }
 
 // Recorded is the outbox's state as it was read last.
@@ -75,8 +81,31 @@ func Open(root *store.Store, pattern outbox.Pattern, publication string, log zer
 	return &Tables{Store: root, pattern: pattern, publication: publication, log: log, byOID: map[uint32]*Outbox{}}
 }
 
-// ErrNone reports that no table fits the pattern.
-var ErrNone = fmt.Errorf("%w: no table fits outbox.tables; create one, or correct the pattern", store.ErrNoOutbox)
+// errNone reports that no table fits the pattern.
+var errNone = fmt.Errorf("%w: no table fits outbox.tables; create one, or correct the pattern", store.ErrNoOutbox)
+
+// namedMost bounds the tables that Unpublished names.
+const namedMost = 20
+
+// Unpublished says which tables fit the pattern and are not in the publication; "": there are none.
+func (t *Tables) Unpublished() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.unpublished) == 0 {
+		return ""
+	}
+	text := "rows of these tables, which fit outbox.tables, are not published, since the publication does not have them: "
+	var names []string
+	for _, n := range t.unpublished[:min(len(t.unpublished), namedMost)] {
+		names = append(names, pgx.Identifier{n.Schema, n.Name}.Sanitize())
+	}
+	text += strings.Join(names, ", ")
+	if more := len(t.unpublished) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text + "; as their owner: ALTER PUBLICATION " + pgx.Identifier{t.publication}.Sanitize() + " ADD TABLE " +
+		strings.Join(names, ", ") + "; the rows that they have by then are published, too"
+}
 
 // present are the outboxes whose tables are there.
 func (t *Tables) present() []*Outbox {
@@ -100,10 +129,10 @@ func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
 		return store.Outbox{}, err
 	}
 	published := slices.ContainsFunc(list, func(n store.Named) bool { return n.Published })
-	var lacks []string
+	var lacks []store.Named
 	for _, n := range list {
 		if published && !n.Published {
-			lacks = append(lacks, n.Schema+"."+n.Name)
+			lacks = append(lacks, n)
 			continue
 		}
 		if _, err := t.find(ctx, n.OID, n.Schema, n.Name, store.Stream); err != nil {
@@ -111,10 +140,6 @@ func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
 		}
 	}
 	t.mu.Lock()
-	if len(lacks) > 0 && !slices.Equal(lacks, t.unpublished) {
-		t.log.Warn().Strs("tables", lacks).Str("publication", t.publication).
-			Msg("these tables fit the pattern, and the publication does not have them: their rows are not published")
-	}
 	t.unpublished = lacks
 	for _, o := range t.all {
 		o.gone.Store(!slices.ContainsFunc(list, func(n store.Named) bool { return n.OID == o.Shape.OID }))
@@ -122,7 +147,7 @@ func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
 	t.mu.Unlock()
 	there := t.present()
 	if len(there) == 0 {
-		return store.Outbox{}, ErrNone
+		return store.Outbox{}, errNone
 	}
 	shape := there[0].Shape
 	for _, o := range there[1:] {

@@ -226,16 +226,25 @@ func (t *Tables) ShowRetried(ctx context.Context, skip, limit int) (due, left in
 	return inTurn(t, &t.rounds.retried, func(o *Outbox) (int, int, error) { return o.ShowRetried(ctx, skip, limit) })
 }
 
-// NextTable has the next rounds of the reconciler be of another table, and reports whether the round through the tables
-// is over. One that was found while the stream ran, and was not looked through yet, comes first.
-func (t *Tables) NextTable() (over bool) {
+// arrivedAgain is when a table is named again that was not looked through after all, as the session has ended.
+const arrivedAgain = time.Minute
+
+// Arrived reports whether a table was never looked through, and has the next rounds of the reconciler be of it.
+func (t *Tables) Arrived() bool {
 	for _, o := range t.present() {
-		if !o.swept {
-			o.swept = true
-			t.rounds.auditing = o
-			return false
+		st := o.Recorded()
+		if o.swept || st == nil || st.Swept || st.Phase != store.Stream || time.Since(o.told) < arrivedAgain {
+			continue
 		}
+		o.told, t.rounds.auditing = time.Now(), o
+		return true
 	}
+	return false
+}
+
+// NextTable has the next rounds of the reconciler be of another table, and reports whether the round through the tables
+// is over.
+func (t *Tables) NextTable() (over bool) {
 	t.rounds.auditing, over = t.next(&t.rounds.audit)
 	return over
 }
@@ -260,7 +269,10 @@ func (t *Tables) SaveHorizon(ctx context.Context, horizon time.Time) error {
 
 // SaveSweep is of the table of the present rounds.
 func (t *Tables) SaveSweep(ctx context.Context, at time.Time) error {
-	return t.audited().SaveSweep(ctx, at)
+	o := t.audited()
+	err := o.SaveSweep(ctx, at)
+	o.swept = o.swept || err == nil
+	return err
 }
 
 // UnrecordedSince is of the table of the present rounds.

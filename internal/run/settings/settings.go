@@ -10,6 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/access/secret"
 	"github.com/cdc-relay/cdc-relay/internal/message"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/retry"
@@ -20,12 +21,22 @@ func Store(c config.Config) store.Config {
 	return store.Config{
 		URL: c.Postgres.URL, Password: password(c), PoolSize: c.Postgres.PoolSize,
 		Schema: c.Postgres.Schema, Slot: c.Postgres.Slot, DeadSet: c.Outbox.DeadSet, RetrySet: c.Outbox.RetrySet,
-		Table: c.Outbox.Table, Columns: message.Columns(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
+		Table: c.Outbox.Named(), Several: c.Outbox.Tables != "",
+		Columns: message.Columns(c), AfterPublish: c.Outbox.AfterPublish, MarkSet: c.Outbox.MarkSet,
 		Retention: time.Duration(c.Outbox.Retention), HoldDead: c.Retry.OnDead == config.OnDeadHold,
 		PublishedWhen: c.Outbox.PublishedWhen, OrderBy: c.Outbox.OrderBy, DLQTable: c.DLQ.Table,
 		TimeZone: c.Outbox.TimeZone,
 		MaxRow:   int64(c.Limits.MaxEventBytes), Lanes: Lanes(c),
 	}
+}
+
+// Pattern chooses the tables of several outboxes; nil: there is one.
+func Pattern(c config.Config) *outbox.Pattern {
+	if c.Outbox.Tables == "" {
+		return nil
+	}
+	schema, table := config.SplitTable(c.Outbox.Tables)
+	return &outbox.Pattern{Schema: schema, Table: table}
 }
 
 // Lanes returns a fingerprint of what decides an event's topic and key: the templates, and the columns that they name.

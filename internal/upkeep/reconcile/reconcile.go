@@ -33,6 +33,8 @@ type Tables interface {
 type several interface {
 	// NextTable has the rounds that follow be of the next one, and reports whether the present one was the last of all.
 	NextTable() (over bool)
+	// Arrived has them be of one that was never looked through, if there is one that it has not named before.
+	Arrived() bool
 }
 
 // Stream is the stream of one session, in commit order, past what comes again after a start.
@@ -244,7 +246,13 @@ func (c *Reconciler) step(ctx context.Context, s Stream) error {
 		}
 	}
 	now := time.Now()
+	tables, are := c.tables.(several)
 	switch {
+	case are && c.sweep == nil && tables.Arrived():
+		if err := c.read(ctx); err != nil {
+			return err
+		}
+		return c.beginSweep(ctx)
 	case c.state.Ranged && !now.Before(c.due):
 		return c.round(ctx, s)
 	case c.sweep != nil:
@@ -314,6 +322,11 @@ func (c *Reconciler) turn(ctx context.Context) error {
 		return nil
 	}
 	tables.NextTable()
+	return c.read(ctx)
+}
+
+// read reads how far the table of the next rounds was looked through.
+func (c *Reconciler) read(ctx context.Context) error {
 	state, err := c.tables.AuditState(ctx)
 	if err == nil {
 		c.state, c.horizon = state, horizon{}

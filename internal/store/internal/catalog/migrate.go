@@ -119,6 +119,9 @@ func (s *Catalog) look(ctx context.Context, tx pgx.Tx) (is seen, err error) {
 }
 
 func (s *Catalog) plan(ctx context.Context, tx pgx.Tx, is seen) ([]string, error) {
+	if err := s.db.NeedOne(); err != nil {
+		return nil, err
+	}
 	var statements []string
 	if is.versions[schema.OutboxPart(s.db.Names.DLQ)] == 0 {
 		if err := s.obstacles(ctx, tx, is); err != nil {
@@ -168,6 +171,9 @@ func (s *Catalog) plan(ctx context.Context, tx pgx.Tx, is seen) ([]string, error
 // MakeView makes the view where the steps once made it and it is gone, since DROP TABLE … CASCADE of an outbox takes it
 // along, or was made by another configuration or version. A start does without: it is for people only.
 func (s *Catalog) MakeView(ctx context.Context) error {
+	if !s.db.HasView() {
+		return nil
+	}
 	err := s.db.Tx(ctx, db.Migrating, func(tx pgx.Tx) error {
 		is, err := s.look(ctx, tx)
 		if err != nil {
@@ -186,7 +192,7 @@ func (s *Catalog) MakeView(ctx context.Context) error {
 }
 
 func (s *Catalog) planView(ctx context.Context, tx pgx.Tx, is seen) ([]string, error) {
-	if s.db.Member() || is.versions[schema.OutboxPart(s.db.Names.DLQ)] == 0 {
+	if !s.db.HasView() || is.versions[schema.OutboxPart(s.db.Names.DLQ)] == 0 {
 		return nil, nil // it has none, or the steps make it
 	}
 	mark, err := is.names.ViewMark()
@@ -246,7 +252,7 @@ func (s *Catalog) schemaNames(o *db.Table) schema.Names {
 		IDType:    o.IDType, PayloadType: o.PayloadType, HeadersType: o.HeadersType,
 		PublishedWhen: o.PublishedWhen, OwnPublishedAt: "NULL::timestamptz",
 	}
-	if s.db.Member() {
+	if !s.db.HasView() {
 		n.View = ""
 	}
 	created := createdField(c, o.CreatedZone)

@@ -33,7 +33,7 @@ func (s *Catalog) obstacles(ctx context.Context, tx pgx.Tx, is seen) error {
 		return nil
 	}
 	err := obstacle(ctx, tx, n.DLQ, "set dlq.table to a table that does not exist yet")
-	if err == nil && !s.db.Member() {
+	if err == nil && s.db.HasView() {
 		err = s.viewObstacle(ctx, tx, is)
 	}
 	return err

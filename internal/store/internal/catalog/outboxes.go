@@ -15,7 +15,7 @@ import (
 // outboxesSQL reads the catalog and takes no lock on the tables; pg_publication_tables would, from 16 on.
 const outboxesSQL = `SELECT c.oid, n.nspname::text, c.relname::text, coalesce((SELECT p.puballtables
   OR EXISTS (SELECT FROM pg_publication_rel r WHERE r.prpubid = p.oid AND r.prrelid = c.oid){by_schema}
- FROM pg_publication p WHERE p.pubname = $3), false)
+ FROM pg_publication p WHERE p.pubname = $3), false), 0
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname LIKE $1 AND c.relname LIKE $2 AND c.relkind IN ('r', 'p') AND c.relpersistence = 'p'
  AND NOT c.relispartition ORDER BY n.nspname, c.relname`

@@ -34,11 +34,16 @@ func (s *Catalog) CreatePublication(ctx context.Context, name string) error {
 
 // CreatePublicationOf does it for several outboxes.
 func (s *Catalog) CreatePublicationOf(ctx context.Context, name string, tables []record.Named) error {
+	return s.createPublication(ctx, name, PublicationOfSQL(name, tables))
+}
+
+// PublicationOfSQL creates the publication of several outboxes.
+func PublicationOfSQL(name string, tables []record.Named) string {
 	quoted := make([]string, len(tables))
 	for i, t := range tables {
 		quoted[i] = db.Quote(t.Schema, t.Name)
 	}
-	return s.createPublication(ctx, name, publicationOf(name, quoted...))
+	return publicationOf(name, quoted...)
 }
 
 func (s *Catalog) createPublication(ctx context.Context, name, text string) error {

@@ -116,6 +116,11 @@ func SlotHash(slot string) string {
 
 // TableAndSource returns the table's shape, read once, and the number of (slot, table).
 func (s *DB) TableAndSource(ctx context.Context) (*Table, int32, error) {
+	if s.Pattern() && !s.Several() {
+		if err := s.gather(ctx); err != nil {
+			return nil, 0, err
+		}
+	}
 	o, err := s.Table(ctx)
 	if err != nil {
 		return nil, 0, err
@@ -164,6 +169,37 @@ func (s *DB) Cover(members []*DB) {
 	s.covers.Store(&of)
 }
 
+// Pattern reports whether this DB is that of several outboxes, whose names a pattern chooses.
+func (s *DB) Pattern() bool { return s.Config.Several && !s.member }
+
+// NeedOne is the error of what can be asked of one outbox only, if this DB is that of several.
+func (s *DB) NeedOne() error {
+	if !s.Pattern() && !s.Several() {
+		return nil
+	}
+	return fmt.Errorf("%w: slot %s has several outboxes, whose events may have the same ids: name one, with --outbox, or "+
+		"with outbox in the API", record.ErrFilter, s.Config.Slot)
+}
+
+// Named is this DB, or that of one of several outboxes as it is registered, by its schema or by schema.table.
+func (s *DB) Named(ctx context.Context, name string) (*DB, error) {
+	schema, table, err := splitTable(name, "")
+	if err != nil {
+		return nil, fmt.Errorf("%w: outbox %q: %w", record.ErrFilter, name, err)
+	}
+	if schema == "" {
+		schema, table = table, s.Names.OutboxTable
+	}
+	if s.Pattern() {
+		return s.registered(ctx, schema, table)
+	}
+	if schema != s.Names.OutboxSchema || table != s.Names.OutboxTable {
+		return nil, fmt.Errorf("%w: slot %q has only %s.%s, and not %s.%s", record.ErrNoOutbox, s.Config.Slot,
+			s.Names.OutboxSchema, s.Names.OutboxTable, schema, table)
+	}
+	return s, nil
+}
+
 // Several reports whether Cover was called.
 func (s *DB) Several() bool { return s.covers.Load() != nil }
 
@@ -176,8 +212,16 @@ func (s *DB) Mine(text string, source int32) (string, any) {
 	return strings.ReplaceAll(text, "source = $1", "source = ANY ($1::integer[])"), *of
 }
 
-// Member reports whether Of has made this DB: it is of one of several outboxes, which have no views.
-func (s *DB) Member() bool { return s.member }
+// HasView reports whether there is a view of the outbox: those of several have none.
+func (s *DB) HasView() bool { return !s.member && !s.Config.Several }
+
+// MemberName is schema.table of one of several outboxes, else "".
+func (s *DB) MemberName() string {
+	if !s.member {
+		return ""
+	}
+	return s.Names.OutboxSchema + "." + s.Names.OutboxTable
+}
 
 // EventSource is the source of the events that come from this outbox's tables: 0 unless it is one of several.
 func (s *DB) EventSource() int32 {

@@ -16,7 +16,7 @@ const SelectState = `SELECT t.source, s.table_oid, t.phase, t.dirty, t.confirmed
  e.epoch, t.catch_up_ready, t.era, t.baseline_at IS NOT NULL, t.updated_at,
  coalesce((to_jsonb(t) ->> 'catch_up_late')::boolean, false), coalesce(to_jsonb(e) ->> 'taken_lsn', '0/0'),
  ARRAY(SELECT jsonb_array_elements_text(coalesce(to_jsonb(s) -> 'former_systems', '[]'))),
- coalesce(to_jsonb(t) ->> 'lanes', '')
+ coalesce(to_jsonb(t) ->> 'lanes', ''), t.swept_at IS NOT NULL
 FROM {state} t JOIN {source} s USING (source) JOIN {epoch} e ON e.slot = s.slot WHERE t.slot = $1`
 
 // ScanState scans a row of SelectState.
@@ -24,7 +24,8 @@ func ScanState(row pgx.Row) (*record.State, error) {
 	var st record.State
 	var confirmed, taken string
 	err := row.Scan(&st.Source, &st.TableOID, &st.Phase, &st.Dirty, &confirmed, &st.SystemID, &st.Timeline, &st.Epoch,
-		&st.CatchUpReady, &st.Era, &st.Baseline, &st.UpdatedAt, &st.CatchUpLate, &taken, &st.FormerSystems, &st.Lanes)
+		&st.CatchUpReady, &st.Era, &st.Baseline, &st.UpdatedAt, &st.CatchUpLate, &taken, &st.FormerSystems, &st.Lanes,
+		&st.Swept)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +36,8 @@ func ScanState(row pgx.Row) (*record.State, error) {
 	return &st, err
 }
 
-// Named is Of for an outbox that is registered.
-func (s *DB) Named(ctx context.Context, schema, table string) (*DB, error) {
+// registered is Of for an outbox that is registered. One whose table is gone has the shape of the others.
+func (s *DB) registered(ctx context.Context, schema, table string) (*DB, error) {
 	d := s.Of(schema, table)
 	var source int32
 	var oid uint32
@@ -50,7 +51,67 @@ WHERE s.slot = $1 AND s.table_name = $2 ORDER BY s.created_at DESC LIMIT 1`), s.
 		return nil, fmt.Errorf("look for the outbox %s.%s: %w", schema, table, err)
 	}
 	d.SetSource(source, oid)
+	if _, err := d.Table(ctx); err != nil {
+		if !errors.Is(err, record.ErrNoOutbox) {
+			return nil, err
+		}
+		if _, _, err := s.TableAndSource(ctx); err != nil {
+			return nil, err
+		}
+		d.table.Store(s.TableSeen())
+	}
 	return d, nil
+}
+
+// Registered lists the outboxes that have a state of their own, besides the slot's, whether their tables are there or
+// not. Of a name with a dot in it the part before the first dot counts as its schema.
+func (s *DB) Registered(ctx context.Context) (list []record.Named, err error) {
+	err = s.Tx(ctx, Reading, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.Names.SQL(`SELECT s.table_oid, split_part(s.table_name, '.', 1),
+ substr(s.table_name, strpos(s.table_name, '.') + 1), true, s.source
+FROM {source} s JOIN {state} t ON t.slot = s.slot || ':' || s.source WHERE s.slot = $1 ORDER BY s.source`),
+			s.Config.Slot)
+		if err == nil {
+			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record.Named])
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the outboxes of slot %q: %w", s.Config.Slot, err)
+	}
+	return list, nil
+}
+
+// gather covers the outboxes that are registered, for a process that does not relay. What their tables have in common
+// is read of the first one that is there.
+func (s *DB) gather(ctx context.Context) error {
+	list, err := s.Registered(ctx)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		return fmt.Errorf("%w: slot %q has published from none that fits %s", record.ErrNoOutbox, s.Config.Slot,
+			s.Config.Table)
+	}
+	members := make([]*DB, len(list))
+	for i, n := range list {
+		members[i] = s.Of(n.Schema, n.Name)
+		members[i].SetSource(n.Source, n.OID)
+		if s.TableSeen() != nil {
+			continue
+		}
+		switch o, err := members[i].Table(ctx); {
+		case err == nil:
+			s.table.CompareAndSwap(nil, o)
+		case !errors.Is(err, record.ErrNoOutbox):
+			return err
+		}
+	}
+	if s.TableSeen() == nil {
+		return fmt.Errorf("%w: none of the %d tables of slot %q is there", record.ErrNoOutbox, len(list), s.Config.Slot)
+	}
+	s.Cover(members)
+	return nil
 }
 
 // State is nil when the slot has none yet.

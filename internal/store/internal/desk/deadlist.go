@@ -3,7 +3,6 @@ package desk
 import (
 	"context"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strconv"
 	"unicode/utf8"
@@ -39,14 +38,22 @@ const deadColumns = `d.id, d.original_id::text, d.topic, d.partition, d.key, d.e
  d.error_code, d.last_error, CASE WHEN d.created_at >= '0001-01-01 00:00+00'
  AND d.created_at < '10000-01-01 00:00+00' THEN d.created_at END, d.dead_at, d.replayed_at, d.discarded_at,
  d.resolved_by, d.note, d.edited_at, d.edited_by,
- EXISTS (SELECT 1 FROM {parked} q WHERE q.source = d.source AND q.event_id = d.original_id)`
+ EXISTS (SELECT 1 FROM {parked} q WHERE q.source = d.source AND q.event_id = d.original_id), d.source, `
+
+// outboxOf is the name of the outbox of a row, where a slot has several.
+func (s *Desk) outboxOf(alias string) string {
+	if s.db.Several() || s.db.EventSource() != 0 {
+		return s.db.Names.SQL(`(SELECT s.table_name FROM {source} s WHERE s.source = ` + alias + `.source)`)
+	}
+	return "''"
+}
 
 func scanDead(d *record.DeadLetter, row pgx.Row, more ...any) error {
 	var key []byte
 	into := append([]any{&d.Number, &d.ID, &d.Topic, &d.Partition, &key, &d.EventType, &d.AggregateType, &d.AggregateID,
 		&d.Position, &d.Attempts, &d.Class,
 		&d.Code, &d.LastError, &d.CreatedAt, &d.DeadAt, &d.ReplayedAt, &d.DiscardedAt, &d.ResolvedBy, &d.Note,
-		&d.EditedAt, &d.EditedBy, &d.Replaying},
+		&d.EditedAt, &d.EditedBy, &d.Replaying, &d.Source, &d.Outbox},
 		more...)
 	err := row.Scan(into...)
 	d.Key = keyText(key)
@@ -74,7 +81,7 @@ func (s *Desk) DeadLetters(ctx context.Context, f record.Filter, state, after st
 	if err != nil {
 		return page, fmt.Errorf("list dead letters: %w", err)
 	}
-	c, err := deadIn(f, state, o, source)
+	c, err := s.deadIn(f, state, o, source)
 	if err != nil {
 		return page, fmt.Errorf("list dead letters: %w", err)
 	}
@@ -86,8 +93,8 @@ func (s *Desk) DeadLetters(ctx context.Context, f record.Filter, state, after st
 		c.add("d.id < ?::bigint", number)
 	}
 	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT `+deadColumns+` FROM {dlq} d WHERE `+c.text.String()+
-			` ORDER BY d.id DESC LIMIT `+strconv.Itoa(limit+1)), c.args...)
+		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT `+deadColumns+s.outboxOf("d")+` FROM {dlq} d WHERE `+
+			c.text.String()+` ORDER BY d.id DESC LIMIT `+strconv.Itoa(limit+1)), c.args...)
 		if err != nil {
 			return err
 		}
@@ -115,7 +122,7 @@ func (s *Desk) DeadReasons(ctx context.Context, f record.Filter, state string) (
 	if err != nil {
 		return nil, fmt.Errorf("count the reasons of dead letters: %w", err)
 	}
-	c, err := deadIn(f, state, o, source)
+	c, err := s.deadIn(f, state, o, source)
 	if err != nil {
 		return nil, fmt.Errorf("count the reasons of dead letters: %w", err)
 	}
@@ -137,15 +144,16 @@ ORDER BY g.n DESC, g.newest DESC LIMIT `+strconv.Itoa(mostReasons)), c.args...)
 	return reasons, nil
 }
 
-// deadIn are the conditions on dead letters d of the source that are in the state and that the filter chooses.
-func deadIn(f record.Filter, state string, o *db.Table, source int32) (c *conditions, err error) {
+// deadIn are the conditions on dead letters d that are in the state and that the filter chooses.
+func (s *Desk) deadIn(f record.Filter, state string, o *db.Table, source int32) (c *conditions, err error) {
 	condition, known := deadStates[state]
 	if !known {
 		return nil, fmt.Errorf("%w: %q is not a state of a dead letter: want open, replayed, discarded or all",
 			record.ErrFilter, state)
 	}
-	c = &conditions{args: []any{source}}
-	c.text.WriteString("d.source = $1 AND " + condition)
+	text, of := s.db.Mine("d.source = $1 AND "+condition, source)
+	c = &conditions{args: []any{of}}
+	c.text.WriteString(text)
 	return c, c.matching(f, deadPlace, o, "now()")
 }
 
@@ -159,18 +167,30 @@ func (s *Desk) DeadLetter(ctx context.Context, id string) (*record.DeadLetterWho
 	if err := db.CheckIDs(o, []string{id}); err != nil {
 		return nil, fmt.Errorf("%w: %w", record.ErrNoDeadLetter, err)
 	}
-	var d record.DeadLetterWhole
-	err = s.db.One(ctx, db.Reading, func(row pgx.Row) error {
-		return scanDead(&d.DeadLetter, row, &d.Payload, &d.Headers)
-	},
-		s.db.Names.SQL(`SELECT `+deadColumns+`, `+payloadBytes(o)+
-			`, `+db.ToBytes("d.headers::text")+` FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::`+
-			o.IDType+o.Collate()), source, id)
-	if errors.Is(err, pgx.ErrNoRows) {
+	text, of := s.db.Mine(s.db.Names.SQL(`SELECT `+deadColumns+s.outboxOf("d")+`, `+payloadBytes(o)+
+		`, `+db.ToBytes("d.headers::text")+` FROM {dlq} d WHERE d.source = $1 AND d.original_id = $2::text::`+
+		o.IDType+o.Collate()+` LIMIT 2`), source)
+	var found []record.DeadLetterWhole
+	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, text, of, id)
+		if err == nil {
+			found, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (d record.DeadLetterWhole, err error) {
+				return d, scanDead(&d.DeadLetter, row, &d.Payload, &d.Headers)
+			})
+		}
+		return err
+	})
+	switch {
+	case err == nil && len(found) == 0:
 		return nil, record.ErrNoDeadLetter
+	case err == nil && len(found) > 1:
+		return nil, s.db.NeedOne()
+	case err != nil:
+		return nil, fmt.Errorf("read the dead letter: %w", err)
 	}
+	d := found[0]
 	if err == nil && d.EditedAt != nil {
-		d.Edits, err = s.edits(ctx, o, source, id)
+		d.Edits, err = s.edits(ctx, o, d.Source, id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the dead letter: %w", err)

@@ -40,6 +40,9 @@ const editSQL = `UPDATE {dlq} SET payload = {new}, headers = $3::text::{headers}
 // in the meantime; [record.ErrEdit]: the table does not take it, or no message would, or it has
 // none for a payload that is in the outbox only.
 func (s *Desk) EditDead(ctx context.Context, e record.Edit) (request int64, err error) {
+	if err := s.db.NeedOne(); err != nil {
+		return 0, err
+	}
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("edit the dead letter: %w", err)
@@ -106,8 +109,8 @@ func (s *Desk) edit(ctx context.Context, tx pgx.Tx, o *db.Table, source int32, e
 		return fmt.Errorf("%w: its payload is in the outbox only, because the event is too large: give it another one, or "+
 			"raise limits.max_event_bytes, restart the relay and replay it", record.ErrEdit)
 	case edits != int64(e.Seen):
-		return fmt.Errorf("%w: it was edited at the same time; check it again: cdc-relay dlq show %s",
-			record.ErrCannot, e.ID)
+		return fmt.Errorf("%w: it was edited at the same time; check it again: cdc-relay dlq show %s%s",
+			record.ErrCannot, e.ID, record.OutboxFlag(s.db.MemberName()))
 	}
 	return s.change(ctx, tx, o, source, number, e, payload, wasHeaders)
 }
@@ -129,7 +132,7 @@ func (s *Desk) change(ctx context.Context, tx pgx.Tx, o *db.Table, source int32,
 }
 
 func (s *Desk) requestReplay(ctx context.Context, tx pgx.Tx, ids []string, who, note string) (id int64, err error) {
-	filter, err := json.Marshal(record.Filter{IDs: ids})
+	filter, err := json.Marshal(record.Filter{IDs: ids, Source: s.db.EventSource()})
 	if err == nil {
 		id, err = s.addRequest(ctx, tx, record.RequestReplay, filter, who, note)
 	}

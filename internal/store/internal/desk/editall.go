@@ -23,7 +23,7 @@ const patchableSQL = `SELECT d.original_id::text, {payload}, d.headers::text, ` 
 // [record.ErrEdit]: no dead letter can become that; [record.ErrFilter]: none can be chosen like this.
 func (s *Desk) EditAll(ctx context.Context, e record.EditAll, from record.DeadCursor,
 	limit int) (step record.EditStep, err error) {
-	if err := errors.Join(e.Patch.Check(), e.Filter.Check(), e.Filter.CheckTexts()); err != nil {
+	if err := errors.Join(s.db.NeedOne(), e.Patch.Check(), e.Filter.Check(), e.Filter.CheckTexts()); err != nil {
 		return step, err
 	}
 	o, source, err := s.db.TableAndSource(ctx)

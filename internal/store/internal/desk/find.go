@@ -45,7 +45,7 @@ FROM unnest($2::text[]) WITH ORDINALITY AS a(id, place) ORDER BY a.place`
 // Find tells what the database knows of each event, in the order of the ids, whether a relay runs or not. A handful of
 // index probes for each. ErrFilter: an id is of another type than the outbox's.
 func (s *Desk) Find(ctx context.Context, ids []string) ([]record.Found, error) {
-	o, err := s.db.OwnTable(ctx)
+	o, err := s.outbox(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +63,23 @@ func (s *Desk) Find(ctx context.Context, ids []string) ([]record.Found, error) {
 			return err
 		}
 		found, err = pgx.CollectRows(rows, scanFound)
+		for i := range found {
+			found[i].Outbox = s.db.MemberName()
+		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for %d events: %w", len(ids), err)
 	}
 	return found, nil
+}
+
+// outbox is the table that is asked for rows.
+func (s *Desk) outbox(ctx context.Context) (*db.Table, error) {
+	if err := s.db.NeedOne(); err != nil {
+		return nil, err
+	}
+	return s.db.OwnTable(ctx)
 }
 
 func (s *Desk) findText(o *db.Table) string {
@@ -147,7 +158,7 @@ const alikeSQL = `SELECT id FROM (
 // Without an index on the aggregate's columns it reads the table. Where there is no aggregate type, kind is "".
 // ErrFilter: the configuration names no columns of the aggregate's id.
 func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Duration, limit int) ([]string, error) {
-	o, err := s.db.OwnTable(ctx)
+	o, err := s.outbox(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +178,7 @@ func (s *Desk) OfAggregate(ctx context.Context, kind, id string, since time.Dura
 // OfKey lists the ids of a message key's events, as [Desk.OfAggregate] does: what is parked or dead by its key, and
 // rows by the id of their aggregate, of whichever type, which is the key unless the configuration has another one.
 func (s *Desk) OfKey(ctx context.Context, key string, since time.Duration, limit int) ([]string, error) {
-	o, err := s.db.OwnTable(ctx)
+	o, err := s.outbox(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,13 @@ SELECT id FROM added, pg_logical_emit_message(true, '` + record.TokenPrefix + `'
 // AddRequest asks the relay that holds the slot, now or later, to do something; it is durable when AddRequest returns.
 // Anybody may ask: it is not fenced. What concerns events is about those of this outbox, if the slot has several.
 func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who, note string) (id int64, err error) {
+	switch kind {
+	case record.RequestReplay, record.RequestDiscard, record.RequestRetry, record.RequestRepublish:
+		if err := s.db.NeedOne(); err != nil {
+			return 0, err
+		}
+		f.Source = s.db.EventSource()
+	}
 	if len(f.IDs) > 0 {
 		if _, err := s.db.Table(ctx); err != nil {
 			return 0, err
@@ -43,10 +50,6 @@ func (s *Desk) AddRequest(ctx context.Context, kind string, f record.Filter, who
 	}
 	if err := f.CheckTexts(); err != nil {
 		return 0, err
-	}
-	switch kind {
-	case record.RequestReplay, record.RequestDiscard, record.RequestRetry, record.RequestRepublish:
-		f.Source = s.db.EventSource()
 	}
 	filter, err := json.Marshal(f)
 	if err == nil {

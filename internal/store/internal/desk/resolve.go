@@ -93,6 +93,9 @@ func (s *Desk) Count(ctx context.Context, kind string, f record.Filter) (n int64
 // CountUntil also says when it counted. With that as its [record.Filter].Until a request concerns what was counted, as
 // far as it is still there.
 func (s *Desk) CountUntil(ctx context.Context, kind string, f record.Filter) (n int64, at time.Time, err error) {
+	if err := s.db.NeedOne(); err != nil {
+		return 0, at, err
+	}
 	o, source, err := s.db.TableAndSource(ctx)
 	r := record.Request{Kind: kind, Filter: f}
 	if err == nil {

@@ -56,20 +56,7 @@ WHERE t.source <> excluded.source`), key, source, phase, systemID, timeline,
 // Registered lists the outboxes that have a state of their own, besides the slot's, whether their tables are there or
 // not. Of a name with a dot in it the part before the first dot counts as its schema.
 func (s *Lease) Registered(ctx context.Context) (list []record.Named, err error) {
-	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.db.Names.SQL(`SELECT s.table_oid, split_part(s.table_name, '.', 1),
- substr(s.table_name, strpos(s.table_name, '.') + 1), true
-FROM {source} s JOIN {state} t ON t.slot = s.slot || ':' || s.source WHERE s.slot = $1 ORDER BY s.source`),
-			s.db.Config.Slot)
-		if err == nil {
-			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record.Named])
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list the outboxes of slot %q: %w", s.db.Config.Slot, err)
-	}
-	return list, nil
+	return s.db.Registered(ctx)
 }
 
 // SaveProgress records the confirmed LSN. It does not wait for the disk: a state row that is behind the slot is normal

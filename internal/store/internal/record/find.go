@@ -18,6 +18,7 @@ const (
 // Found describes one event by the database. Names in JSON are stable; null means absent.
 type Found struct {
 	ID        string          `json:"id"`
+	Outbox    string          `json:"outbox,omitempty"` // schema.table, where a slot has several
 	State     string          `json:"state"`
 	Says      string          `json:"says"` // the state in a sentence
 	Do        string          `json:"do"`   // what to do about it; empty: nothing

@@ -21,7 +21,8 @@ var DeadStates = []string{DeadOpen, DeadReplayed, DeadDiscarded, DeadAny}
 
 // DeadLetter is an event that was given up, as people see it. Names in JSON are stable.
 type DeadLetter struct {
-	ID            string     `json:"id"` // of the event
+	ID            string     `json:"id"`               // of the event
+	Outbox        string     `json:"outbox,omitempty"` // schema.table, where a slot has several
 	Topic         string     `json:"topic"`
 	Partition     *int32     `json:"partition"`
 	Key           *string    `json:"key"` // bytes that are not UTF-8 are shown as \x and hex digits
@@ -41,6 +42,7 @@ type DeadLetter struct {
 	Hands
 
 	Number int64 `json:"-"` // of the row, for cursors
+	Source int32 `json:"-"`
 }
 
 // Hands are those of the people who did something about a dead letter.
@@ -101,6 +103,7 @@ func (d DeadLetterWhole) MarshalJSON() ([]byte, error) {
 // ParkedKey is a key with parked events, told by the first of them, or one parked event without a key. Names in JSON
 // are stable.
 type ParkedKey struct {
+	Outbox        string     `json:"outbox,omitempty"` // schema.table, where a slot has several
 	Topic         string     `json:"topic"`
 	Key           *string    `json:"key"` // bytes that are not UTF-8 are shown as \x and hex digits
 	Events        int64      `json:"events"`

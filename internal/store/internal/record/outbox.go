@@ -37,5 +37,6 @@ var ErrInherited = errors.New("hides the order of its rows, as the stream brings
 type Named struct {
 	OID          uint32
 	Schema, Name string
-	Published    bool // by the publication
+	Published    bool  // by the publication
+	Source       int32 // its number, of one that is registered
 }

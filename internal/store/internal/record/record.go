@@ -43,6 +43,7 @@ type Config struct {
 	Slot     string
 
 	Table        string // the outbox: schema.table, exactly as the catalog spells it; quotes only where a name has a dot
+	Several      bool   // Table is a pattern: * in the schema stands for any characters, and each table is an outbox
 	Columns      outbox.Columns
 	Retention    time.Duration // how long a published row stays; 0: forever, or with Delete not at all
 	HoldDead     bool          // dead letters with Holds keep what is parked behind them from being due

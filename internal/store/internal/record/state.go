@@ -28,6 +28,7 @@ type State struct {
 	// the epoch of the last SnapshotCatchUp, 0 when there was none; of positions, see outbox.Position
 	Era       int64
 	Baseline  bool      // which older rows count as published is settled: by SetBaseline, or a relay has streamed since
+	Swept     bool      // the table was looked through since it has this number
 	UpdatedAt time.Time // of the last progress
 
 	// Lanes is Config.Lanes of the relay that noted its progress last; empty: not known.

@@ -2,7 +2,10 @@ package record
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Locate adds what a running relay has in flight, which no one else knows, and puts all into words.
@@ -38,7 +41,7 @@ func (f *Found) Tell(slot SlotStatus) {
 	case FoundBaseline:
 		f.Says = "It was marked as published when the relay began; the relay has not sent it."
 	case FoundParked:
-		f.Says, f.Do = f.Parked.tell(f.ID)
+		f.Says, f.Do = f.Parked.tell(f.ID, OutboxFlag(f.Outbox))
 	case FoundDiscarded:
 		f.Says = fmt.Sprintf("It was a dead letter, and %s discarded it at %s%s. It is not published.",
 			name(f.Dead.ResolvedBy),
@@ -49,8 +52,9 @@ func (f *Found) Tell(slot SlotStatus) {
 		if edited := f.Dead.edited(); edited != "" {
 			f.Says += "." + edited
 		}
-		f.Do = "Fix the cause, then: cdc-relay dlq replay " + f.ID + "; or edit it: cdc-relay dlq edit " +
-			f.ID + "; or close it: cdc-relay dlq discard " + f.ID
+		named := f.ID + OutboxFlag(f.Outbox)
+		f.Do = "Fix the cause, then: cdc-relay dlq replay " + named + "; or edit it: cdc-relay dlq edit " +
+			named + "; or close it: cdc-relay dlq discard " + named
 	case FoundInFlight:
 		f.Says = fmt.Sprintf("The relay has read it at %s and is sending it to topic %s; it is not acknowledged and "+
 			"recorded yet.",
@@ -100,7 +104,7 @@ func (d *FoundDeath) edited() string {
 		name(d.EditedBy), at(*d.EditedAt))
 }
 
-func (p *FoundParking) tell(id string) (says, do string) {
+func (p *FoundParking) tell(id, flag string) (says, do string) {
 	says = fmt.Sprintf("It is parked for topic %s since %s", p.Topic, at(p.ParkedAt))
 	if p.Attempts > 0 {
 		says += fmt.Sprintf(", after %d attempts", p.Attempts)
@@ -112,15 +116,15 @@ func (p *FoundParking) tell(id string) (says, do string) {
 	switch {
 	case p.Behind != nil:
 		says += fmt.Sprintf(", behind %d others of its key; the first is %s", p.Before, *p.Behind)
-		return says + reason, "See to the first: cdc-relay find " + *p.Behind
+		return says + reason, "See to the first: cdc-relay find " + *p.Behind + flag
 	case p.Waits:
 		return says + ", until the topic or the partition is well" + reason,
 			"Fix the topic: cdc-relay check shows the problem. The relay retries by itself."
 	case p.NextRetryAt == nil:
 		return says + ", behind a dead letter of its key, which holds its followers (retry.on_dead: hold)" + reason,
-			"Replay or discard that dead letter: cdc-relay dlq list"
+			"Replay or discard that dead letter: cdc-relay dlq list" + flag
 	}
-	return says + ", next attempt at " + at(*p.NextRetryAt) + reason, "Nothing; or sooner: cdc-relay retry now " + id
+	return says + ", next attempt at " + at(*p.NextRetryAt) + reason, "Nothing; or sooner: cdc-relay retry now " + id + flag
 }
 
 func waiting(slot SlotStatus) (says, do string) {
@@ -137,6 +141,20 @@ func waiting(slot SlotStatus) (says, do string) {
 			slot.WALEnd),
 		"Wait; cdc-relay status shows how far the relay is behind. Should the stream have missed it, the next round of " +
 			"reconcile.interval publishes it."
+}
+
+// OutboxFlag names an outbox in a command that people paste; "" without a name.
+func OutboxFlag(outbox string) string {
+	plain := func(r rune) bool {
+		return r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("_.-", r))
+	}
+	switch {
+	case outbox == "":
+		return ""
+	case strings.ContainsFunc(outbox, func(r rune) bool { return !plain(r) }):
+		outbox = "'" + strings.ReplaceAll(outbox, "'", `'\''`) + "'"
+	}
+	return " --outbox " + outbox
 }
 
 func at(t time.Time) string { return t.UTC().Format(time.RFC3339) }
