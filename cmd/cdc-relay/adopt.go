@@ -46,6 +46,10 @@ func (c *adoptCommand) Run(a *cli.App) error {
 		return err
 	}
 	defer st.Close()
+	if err := ask.NotOfSeveral(cfg, "what is recorded of several outboxes cannot be carried to another server, slot or "+
+		"table yet"); err != nil {
+		return err
+	}
 	system, err := replication.Identify(ctx, relay.ReplicationConfig(cfg))
 	if err != nil {
 		return err

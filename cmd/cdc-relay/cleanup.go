@@ -12,6 +12,7 @@ import (
 )
 
 type cleanupCommand struct {
+	ask.Outbox
 	DryRun bool
 	Batch  int
 	Pause  time.Duration
@@ -33,6 +34,7 @@ Examples:
 	f.BoolVar(&c.DryRun, "dry-run", false, "Count what could go and delete nothing.")
 	f.IntVar(&c.Batch, "batch", 1000, "Rows deleted in one transaction, about.")
 	f.DurationVar(&c.Pause, "pause", 20*time.Millisecond, "Pause between two transactions.")
+	c.Outbox.AddTo(cmd)
 	return cmd
 }
 
@@ -51,7 +53,7 @@ func (c *cleanupCommand) Run(a *cli.App) error {
 	a.NotShorter("--pause", c.Pause, 0)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	st, cfg, err := ask.OpenTables(ctx, a)
+	st, cfg, err := c.OpenOne(ctx, a)
 	if err != nil {
 		return err
 	}

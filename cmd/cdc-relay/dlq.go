@@ -114,23 +114,26 @@ func (c *dlqListCommand) Run(a *cli.App) error {
 			cli.Text(d.EventType), d.Class, cli.Plain(d.Code), cli.Ago(d.DeadAt, now), ask.StateOf(d))
 	}
 	const columns = "ID\tTOPIC\tKEY\tTYPE\tCLASS\tCODE\tDIED\tSTATE"
-	list := ask.List[store.DeadLetter]{None: "no dead letters", Columns: columns, Read: read, Line: line}
+	list := ask.List[store.DeadLetter]{None: "no dead letters", Columns: columns, Read: read, Line: line,
+		Outbox: func(d *store.DeadLetter) string { return d.Outbox }}
 	return list.Print(a, c.Choose, c.Page)
 }
 
 func dlqShow() *cobra.Command {
 	var id string
+	var of ask.Outbox
 	cmd := cli.Command("show", "Show one dead letter with its payload.", `Example:
 
-  cdc-relay dlq show 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01`, func(a *cli.App) error { return showDead(a, id) })
+  cdc-relay dlq show 019aa7e4-3c81-7d2b-9f0a-5b6c7d8e9f01`, func(a *cli.App) error { return showDead(a, of, id) },
+		&of)
 	cli.Argument(cmd, "id", "Id of the event.", &id)
 	return cmd
 }
 
-func showDead(a *cli.App, id string) error {
+func showDead(a *cli.App, of ask.Outbox, id string) error {
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	st, _, err := ask.OpenTables(ctx, a)
+	st, _, err := of.OpenTables(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (c *dlqEditCommand) Run(a *cli.App) error {
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	st, cfg, err := ask.OpenTables(ctx, a)
+	st, cfg, err := c.OpenOne(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -93,10 +93,12 @@ func (c *dlqEditCommand) Run(a *cli.App) error {
 		}
 		return a.PrintJSON(d)
 	case c.NoReplay:
-		cli.Fprintf(a.Out, "edit: done; it is not replayed: cdc-relay dlq replay %s\n", cli.Plain(c.IDs[0]))
+		cli.Fprintf(a.Out, "edit: done; it is not replayed: cdc-relay dlq replay %s%s\n", cli.Plain(c.IDs[0]),
+			store.OutboxFlag(c.Of))
 		return nil
 	case !a.JSON:
-		cli.Fprintf(a.Out, "edit: done; what was there before: cdc-relay dlq show %s\n", cli.Plain(c.IDs[0]))
+		cli.Fprintf(a.Out, "edit: done; what was there before: cdc-relay dlq show %s%s\n", cli.Plain(c.IDs[0]),
+			store.OutboxFlag(c.Of))
 	}
 	return ask.Await(ctx, a, st, cfg.Postgres.Slot, c.Flags, request)
 }

@@ -37,7 +37,7 @@ func (c *dlqEditAll) addTo(cmd *cobra.Command) {
 // ofOne reports whether one dead letter is named and nothing else, whose edit may be any.
 func (c *dlqEditCommand) ofOne() bool {
 	rest := c.Choose
-	rest.IDs = nil
+	rest.IDs, rest.Outbox = nil, ask.Outbox{}
 	return len(c.IDs) == 1 && !c.All.All && !c.DryRun && fmt.Sprint(rest) == fmt.Sprint(ask.Choose{})
 }
 
@@ -78,7 +78,7 @@ func (c *dlqEditCommand) runAll(a *cli.App) error {
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	st, cfg, err := ask.OpenTables(ctx, a)
+	st, cfg, err := c.OpenOne(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -112,8 +112,8 @@ func (c *dlqEditCommand) runAll(a *cli.App) error {
 	case len(done.Refused) > 0:
 		return cli.ErrFailed
 	case n < int64(len(c.IDs)):
-		return fmt.Errorf("%d of the ids are not those of open dead letters: cdc-relay find tells of each",
-			int64(len(c.IDs))-n)
+		return fmt.Errorf("%d of the ids are not those of open dead letters: cdc-relay find ID%s tells of each",
+			int64(len(c.IDs))-n, store.OutboxFlag(c.Of))
 	}
 	return nil
 }

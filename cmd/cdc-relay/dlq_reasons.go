@@ -35,7 +35,7 @@ func printReasons(a *cli.App, choose ask.Choose, state string) error {
 	a.OneOf("--state", state, store.DeadStates)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	st, _, err := ask.OpenTables(ctx, a)
+	st, _, err := choose.OpenTables(ctx, a)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 )
 
 type findCommand struct {
+	ask.Outbox
 	IDs              []string
 	Aggregate, Since string
 	Limit            int
@@ -37,6 +38,7 @@ Examples:
 	f.Var(&cli.TextFlag{Into: &c.Since, Shown: "AGE", NotEmpty: true}, "since", "With --aggregate: only rows "+
 		"created since: 90s, 24h, 7d.")
 	f.IntVar(&c.Limit, "limit", 50, "With --aggregate: how many, 1 to 1000.")
+	c.Outbox.AddTo(cmd)
 	return cmd
 }
 
@@ -57,7 +59,7 @@ func (c *findCommand) Run(a *cli.App) error {
 	ask.Page{Limit: c.Limit}.Check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	st, cfg, err := ask.OpenTables(ctx, a)
+	st, cfg, err := c.OpenOne(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -67,7 +69,7 @@ func (c *findCommand) Run(a *cli.App) error {
 			return ask.BadFilter(err)
 		}
 	}
-	found, err := ask.Find(ctx, st, cfg, c.IDs)
+	found, err := c.Find(ctx, st, cfg, c.IDs)
 	if err != nil {
 		return ask.BadFilter(err)
 	}

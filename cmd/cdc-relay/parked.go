@@ -54,7 +54,8 @@ func (c *parkedListCommand) Run(a *cli.App) error {
 			k.Class, cli.Ago(k.ParkedAt, now), nextOf(k, now), cli.Plain(k.LastError))
 	}
 	const columns = "TOPIC\tKEY\tEVENTS\tHEAD\tATTEMPTS\tCLASS\tPARKED\tNEXT\tLAST ERROR"
-	list := ask.List[store.ParkedKey]{None: "nothing is parked", Columns: columns, Read: read, Line: line}
+	list := ask.List[store.ParkedKey]{None: "nothing is parked", Columns: columns, Read: read, Line: line,
+		Outbox: func(k *store.ParkedKey) string { return k.Outbox }}
 	return list.Print(a, c.Choose, c.Page)
 }
 

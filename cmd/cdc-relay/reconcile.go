@@ -20,6 +20,7 @@ import (
 )
 
 type reconcileCommand struct {
+	ask.Outbox
 	DryRun bool
 	Wait   time.Duration
 }
@@ -42,6 +43,7 @@ Examples:
 	f := cmd.Flags()
 	f.BoolVar(&c.DryRun, "dry-run", false, "Only report what was missed; a running relay is not disturbed.")
 	f.DurationVar(&c.Wait, "wait", time.Minute, "How long to wait until the relay has passed what is committed.")
+	c.Outbox.AddTo(cmd)
 	return cmd
 }
 
@@ -59,8 +61,11 @@ func (c *reconcileCommand) Run(a *cli.App) error {
 		return err
 	}
 	defer st.Close()
-	if c.DryRun {
+	switch {
+	case c.DryRun:
 		return c.dry(ctx, a, st)
+	case c.Of != "":
+		return cli.Usage(errors.New("--outbox is for --dry-run: otherwise the tables of all outboxes are looked through"))
 	}
 	slot, err := st.Slot(ctx)
 	if err != nil {
@@ -73,6 +78,13 @@ func (c *reconcileCommand) Run(a *cli.App) error {
 }
 
 func (c reconcileCommand) dry(ctx context.Context, a *cli.App, st *store.Store) error {
+	st, err := st.Named(ctx, c.Of)
+	if err == nil {
+		err = st.NeedOne()
+	}
+	if err != nil {
+		return ask.BadFilter(err)
+	}
 	report, err := relay.AuditDry(ctx, st, c.Wait)
 	if err != nil {
 		return err

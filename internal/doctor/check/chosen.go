@@ -57,7 +57,7 @@ func chosenTopics(ctx context.Context, cfg config.Config, r *Report) (c chosen) 
 // ofRows are the topics that a template makes of the rows. Where there is no table yet, there are no rows.
 func (c *chosen) ofRows(ctx context.Context, st *store.Store, parts []outbox.Part, set []string, name string,
 	r *Report) []string {
-	list, all, err := st.ChosenTopics(ctx, parts, set, chosenMost)
+	list, all, err := topicsOf(ctx, st, parts, set)
 	switch code := sqlState(err); {
 	case err == nil || code == "42P01": // undefined_table
 	case strings.HasPrefix(code, "42"): // a column or a right is missing, as the look at the database has said
@@ -74,6 +74,29 @@ func (c *chosen) ofRows(ctx context.Context, st *store.Store, parts []outbox.Par
 		r.add(Warn, name, fmt.Sprintf("the rows choose %d topics or more: only these were checked", chosenMost), "")
 	}
 	return list
+}
+
+// topicsOf are the topics of the rows of all tables, up to chosenMost; all: each row was looked at.
+func topicsOf(ctx context.Context, st *store.Store, parts []outbox.Part, set []string) (list []string, all bool,
+	err error) {
+	tables, err := st.EachTable(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	all = true
+	for i, table := range tables {
+		if i == mostOutboxes || len(list) >= chosenMost {
+			return list[:min(len(list), chosenMost)], false, nil
+		}
+		some, whole, err := table.ChosenTopics(ctx, parts, set, chosenMost)
+		if err != nil {
+			return nil, false, err
+		}
+		list, all = append(list, some...), all && whole
+		slices.Sort(list)
+		list = slices.Compact(list)
+	}
+	return list[:min(len(list), chosenMost)], all, nil
 }
 
 // warnOfManyTopics reports a message.topic over columns with many values.

@@ -56,7 +56,7 @@ func (e *postgresExam) outbox() error {
 
 // byInit is a fix by init, with the statements that its role lacks, if init is run as this one.
 func (e *postgresExam) byInit(fix string) string {
-	role, statements, err := e.store.InitLacks(e.ctx, e.cfg.Postgres.Publication)
+	role, statements, err := e.shared().InitLacks(e.ctx, e.cfg.Postgres.Publication)
 	if err != nil || len(statements) == 0 {
 		return fix
 	}
@@ -155,6 +155,14 @@ func (e *postgresExam) privileges() error {
 	return nil
 }
 
+// shared is the Store that knows what the relay's own tables need: of several outboxes, that of the first.
+func (e *postgresExam) shared() *store.Store {
+	if e.cfg.Outbox.Tables == "" || e.table.OID == 0 {
+		return e.store
+	}
+	return e.store.Of(e.table.Schema, e.table.Name)
+}
+
 // lacks reports grants that are missing, with the statements that give them.
 func (e *postgresExam) lacks(name, role string, missing []store.Grant) {
 	var what, fix []string
@@ -168,7 +176,7 @@ func (e *postgresExam) lacks(name, role string, missing []store.Grant) {
 // relayTables looks at the relay's own tables: whether init made them and whether this role may use them.
 func (e *postgresExam) relayTables() error {
 	if e.table.OID != 0 && len(e.lacking) == 0 {
-		_, err := e.store.Plan(e.ctx)
+		_, err := e.shared().Plan(e.ctx)
 		if obstacle, is := errors.AsType[*store.ObstacleError](err); is { // init would say the same
 			e.add(Fail, "relay's tables", obstacle.What, obstacle.Fix)
 			return nil
@@ -197,7 +205,7 @@ func (e *postgresExam) relayTables() error {
 // upToDate looks whether the tables are those of this version. Those of an older one are changed by init, or by a
 // start.
 func (e *postgresExam) upToDate(said string) error {
-	outstanding, err := e.store.Plan(e.ctx)
+	outstanding, err := e.shared().Plan(e.ctx)
 	if err != nil {
 		return err
 	}
@@ -205,7 +213,7 @@ func (e *postgresExam) upToDate(said string) error {
 		e.add(OK, "relay's tables", said, "")
 		return nil
 	}
-	_, lacking, err := e.store.InitLacks(e.ctx, e.cfg.Postgres.Publication)
+	_, lacking, err := e.shared().InitLacks(e.ctx, e.cfg.Postgres.Publication)
 	if err != nil {
 		return err
 	}
@@ -239,7 +247,7 @@ func deadLetterTable(cfg config.Config) string {
 		_, name := config.SplitTable(cfg.DLQ.Table)
 		return name
 	}
-	_, name := config.SplitTable(cfg.Outbox.Table)
+	_, name := config.SplitTable(cfg.Outbox.Named())
 	return name + "_dlq"
 }
 

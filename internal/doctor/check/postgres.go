@@ -40,15 +40,28 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 	}
 	defer st.Close()
 	e := &postgresExam{ctx: ctx, cfg: cfg, conn: conn, store: st, report: r}
-	for _, look := range []func() error{
-		e.server, e.encoding, e.service, e.clock, e.walLevel, e.capacity, e.walLimit, e.standbys, e.replicationRole,
-		e.schemas, e.outbox, e.expressions, e.identity, e.replicaIdentity, e.indexes, e.privileges, e.relayTables,
-		e.memory, e.publication,
-		e.slot, e.decoding,
-	} {
+	looks := []func() error{e.server, e.encoding, e.service, e.clock, e.walLevel, e.capacity, e.walLimit, e.standbys,
+		e.replicationRole}
+	if cfg.Outbox.Tables == "" {
+		looks = append(looks, e.ofOutbox()...)
+		looks = append(looks, e.relayTables, e.memory, e.publication, e.slot, e.decoding)
+	} else {
+		looks = append(looks, e.outboxes, e.relayTables, e.severalPublished, e.slot, e.decoding)
+	}
+	e.each(looks)
+}
+
+// ofOutbox are the looks at an outbox, from its schema to what the role may do with it.
+func (e *postgresExam) ofOutbox() []func() error {
+	return []func() error{e.schemas, e.outbox, e.expressions, e.identity, e.replicaIdentity, e.indexes, e.privileges}
+}
+
+// each looks at one thing after the other, as long as there is a connection.
+func (e *postgresExam) each(looks []func() error) {
+	for _, look := range looks {
 		if err := look(); err != nil {
-			r.add(Fail, "postgres", err.Error(), "see the error; the checks after this one were tried all the same")
-			if conn.IsClosed() {
+			e.add(Fail, "postgres", err.Error(), "see the error; the checks after this one were tried all the same")
+			if e.conn.IsClosed() {
 				return
 			}
 		}

@@ -25,6 +25,10 @@ var emitFunction string
 // plan the statements that would. The role that runs it owns the function, and applications need EXECUTE on it. An
 // outbox that cannot take what emit writes is an error.
 func (p *Plan) MakeEmit(ctx context.Context, cfg config.Config, st *store.Store) error {
+	if cfg.Outbox.Tables != "" {
+		return errors.New("--emit creates the function beside one outbox, and outbox.tables chooses several: create it " +
+			"with the tenants' own migrations, from docs/emit.md")
+	}
 	table, err := st.Outbox(ctx)
 	switch {
 	case errors.Is(err, store.ErrNoOutbox) && p.DryRun: // it is to be made, with the columns that emit needs

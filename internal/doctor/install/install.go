@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/rs/zerolog"
 
@@ -43,11 +44,15 @@ func Missing(ctx context.Context, cfg config.Config, st *store.Store, leaveSlot 
 	if err := setup(cfg, st).CheckSlot(ctx); err != nil {
 		return p, err // before anything is made: all that is made would be for nothing
 	}
-	statements, err := st.Plan(ctx)
+	all, err := st.EachTable(ctx)
 	if err != nil {
 		return p, err
 	}
-	table, err := st.Outbox(ctx)
+	statements, err := all[0].Plan(ctx)
+	if err != nil {
+		return p, err
+	}
+	table, err := all[0].Outbox(ctx)
 	p.OwnOutbox = errors.Is(err, store.ErrNoOutbox)
 	if err == nil {
 		if err := setup(cfg, st).CheckExpressions(ctx); err != nil {
@@ -66,7 +71,7 @@ func Missing(ctx context.Context, cfg config.Config, st *store.Store, leaveSlot 
 	}
 	if !published {
 		p.Publication = Created
-		p.SQL = append(p.SQL, st.PublicationSQL(cfg.Postgres.Publication))
+		p.SQL = append(p.SQL, publicationSQL(cfg, all))
 	}
 	slot, err := st.Slot(ctx)
 	if err != nil {
@@ -81,6 +86,15 @@ func Missing(ctx context.Context, cfg config.Config, st *store.Store, leaveSlot 
 		p.SQL = append(p.SQL, slotSQL(cfg.Postgres.Slot, release))
 	}
 	return p, nil
+}
+
+// publicationSQL creates the publication of all tables.
+func publicationSQL(cfg config.Config, all []*store.Store) string {
+	tables := make([]store.Named, len(all))
+	for i, st := range all {
+		tables[i] = st.Table()
+	}
+	return store.PublicationSQL(cfg.Postgres.Publication, tables)
 }
 
 // slotSQL makes the slot as the relay does (replication): one that standbys keep a copy of, where the release can.
@@ -131,7 +145,11 @@ const publishedAt = "published_at"
 
 // MakeRoles makes the two least-privilege roles, or with p.DryRun adds to the plan the statements that would.
 func (p *Plan) MakeRoles(ctx context.Context, cfg config.Config, st *store.Store, roles store.Roles) error {
-	table, err := st.Outbox(ctx)
+	all, err := st.EachTable(ctx)
+	if err != nil {
+		return err
+	}
+	table, err := all[0].Outbox(ctx)
 	if errors.Is(err, store.ErrNoOutbox) && p.DryRun { // it is to be made, of this shape
 		schema, _ := config.SplitTable(cfg.Outbox.Table)
 		table, err = store.Outbox{Schema: schema, Columns: []string{publishedAt}, MarkSet: publishedAt + " = now()"}, nil
@@ -139,10 +157,17 @@ func (p *Plan) MakeRoles(ctx context.Context, cfg config.Config, st *store.Store
 	if err != nil {
 		return err
 	}
-	statements, err := st.RolesSQL(ctx, table, roles)
+	statements, err := all[0].RolesSQL(ctx, table, roles)
 	if err != nil {
 		return err
 	}
+	for _, other := range all[1:] {
+		if table, err = other.Outbox(ctx); err != nil {
+			return err
+		}
+		statements = append(statements, other.GrantsSQL(table, roles.SQL)...)
+	}
+	statements = once(statements)
 	p.Roles = []string{roles.Stream, roles.SQL}
 	if p.DryRun {
 		p.SQL = append(p.SQL, statements...)
@@ -152,6 +177,16 @@ func (p *Plan) MakeRoles(ctx context.Context, cfg config.Config, st *store.Store
 		return fmt.Errorf("make the roles (it takes a superuser, or a role that may create roles with REPLICATION): %w", err)
 	}
 	return nil
+}
+
+// once leaves out what is there before.
+func once(statements []string) []string {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(statements, func(s string) bool {
+		before := seen[s]
+		seen[s] = true
+		return before
+	})
 }
 
 func setup(cfg config.Config, st *store.Store) relay.Setup {

@@ -33,6 +33,9 @@ func Explain(ctx context.Context, cfg config.Config, st *store.Store, err error)
 	if !store.IsDenied(err) || login.Of(err) != nil {
 		return err
 	}
+	if all, failed := st.EachTable(ctx); failed == nil {
+		st = all[0]
+	}
 	role, statements, failed := st.InitLacks(ctx, cfg.Postgres.Publication)
 	if failed != nil {
 		return errors.Join(err, failed)

@@ -8,6 +8,7 @@ package ask
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -120,12 +121,43 @@ func Name(ctx context.Context, origin func(key string) string, cfg config.Config
 
 // OpenTables opens the SQL side: these commands need no running relay, and no HTTP.
 func OpenTables(ctx context.Context, a *cli.App) (*store.Store, config.Config, error) {
+	return Outbox{}.OpenTables(ctx, a)
+}
+
+// OpenTables opens the SQL side of the outbox, or without a name of all that the slot has.
+func (o Outbox) OpenTables(ctx context.Context, a *cli.App) (*store.Store, config.Config, error) {
 	cfg, err := Load(ctx, a, cli.NeedsPostgres)
 	if err != nil {
 		return nil, cfg, err
 	}
 	st, err := store.Open(ctx, relay.StoreConfig(cfg))
-	return st, cfg, err
+	if err != nil {
+		return nil, cfg, err
+	}
+	named, err := st.Named(ctx, o.Of)
+	if err != nil {
+		st.Close()
+	}
+	return named, cfg, BadFilter(err)
+}
+
+// OpenOne is OpenTables for what can be done with one outbox only.
+func (o Outbox) OpenOne(ctx context.Context, a *cli.App) (*store.Store, config.Config, error) {
+	st, cfg, err := o.OpenTables(ctx, a)
+	if err == nil {
+		if err = st.NeedOne(); err != nil {
+			st.Close()
+		}
+	}
+	return st, cfg, BadFilter(err)
+}
+
+// NotOfSeveral refuses a command that does not work with outbox.tables.
+func NotOfSeveral(cfg config.Config, why string) error {
+	if cfg.Outbox.Tables == "" {
+		return nil
+	}
+	return cli.Usage(fmt.Errorf("not with outbox.tables: %s", why))
 }
 
 // Change is something to be done about events: dead letters or parked ones.
@@ -157,7 +189,7 @@ func (c Change) Do(a *cli.App, chosen Chosen) error {
 	chosen.Check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	st, cfg, err := OpenTables(ctx, a)
+	st, cfg, err := chosen.OpenOne(ctx, a)
 	if err != nil {
 		return err
 	}

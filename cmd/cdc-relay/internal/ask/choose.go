@@ -12,6 +12,7 @@ import (
 // Choose is the flags that choose dead letters or parked events; all that are given must hold.
 type Choose struct {
 	ChooseHeld
+	Outbox
 	Aggregate, Position, Code string
 }
 
@@ -24,6 +25,16 @@ func (c *Choose) AddTo(cmd *cobra.Command) {
 		"x-outbox-position, or 0/16B3748 for a whole transaction.")
 	f.Var(&cli.TextFlag{Into: &c.Code, NotEmpty: true}, "code", "Only dead letters of this code; dlq reasons lists them.")
 	c.addAges(cmd)
+	c.Outbox.AddTo(cmd)
+}
+
+// Outbox is the flag that names one of several outboxes.
+type Outbox struct{ Of string }
+
+// AddTo implements cli.FlagSet.
+func (o *Outbox) AddTo(cmd *cobra.Command) {
+	cmd.Flags().Var(&cli.TextFlag{Into: &o.Of, Shown: "SCHEMA", NotEmpty: true}, "outbox", "With outbox.tables: of "+
+		"the outbox in this schema.")
 }
 
 // ChooseHeld is the flags that choose events that a consumer holds back; all that are given must hold.

@@ -22,8 +22,9 @@ type Whereabouts struct {
 }
 
 // Find asks the relay what it has in flight of the events, then the tables.
-func Find(ctx context.Context, st *store.Store, cfg config.Config, ids []string) (w Whereabouts, err error) {
-	inFlight, err := transit(ctx, cfg, ids)
+func (o Outbox) Find(ctx context.Context, st *store.Store, cfg config.Config,
+	ids []string) (w Whereabouts, err error) {
+	inFlight, err := o.transit(ctx, cfg, ids)
 	if err != nil {
 		w.NotAsked = err.Error()
 	}
@@ -32,14 +33,18 @@ func Find(ctx context.Context, st *store.Store, cfg config.Config, ids []string)
 }
 
 // transit asks the relay at http.listen which of the events are in flight.
-func transit(ctx context.Context, cfg config.Config, ids []string) (map[string]store.FoundInTransit, error) {
+func (o Outbox) transit(ctx context.Context, cfg config.Config, ids []string) (map[string]store.FoundInTransit, error) {
 	ctx, cancel := context.WithTimeout(ctx, findPatience)
 	defer cancel()
 	inFlight := map[string]store.FoundInTransit{}
 	for len(ids) > 0 {
 		some := ids[:min(len(ids), idsAtOnce)]
 		ids = ids[len(some):]
-		body, err := get(ctx, Reachable(cfg.HTTP.Listen), cfg.HTTP.TokenFile, "/api/v1/find?"+url.Values{"id": some}.Encode())
+		question := url.Values{"id": some}
+		if o.Of != "" {
+			question.Set("outbox", o.Of)
+		}
+		body, err := get(ctx, Reachable(cfg.HTTP.Listen), cfg.HTTP.TokenFile, "/api/v1/find?"+question.Encode())
 		if err != nil {
 			return inFlight, err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -16,7 +17,15 @@ type List[T any] struct {
 	None, Columns string // what is printed when there is none; the columns' names, between tabs
 	Read          func(ctx context.Context, st *store.Store, f store.Filter, after string,
 		limit int) (store.Page[T], error)
-	Line func(w io.Writer, item *T, now time.Time)
+	Line   func(w io.Writer, item *T, now time.Time)
+	Outbox func(item *T) string // where a slot has several
+}
+
+// ofOutbox is Line with the outbox as the last column.
+func (l List[T]) ofOutbox(w io.Writer, item *T, now time.Time) {
+	var line strings.Builder
+	l.Line(&line, item, now)
+	cli.Fprintf(w, "%s\t%s\n", strings.TrimSuffix(line.String(), "\n"), cli.Plain(l.Outbox(item)))
 }
 
 // Print prints one page of a list, or with --all every page.
@@ -25,7 +34,7 @@ func (l List[T]) Print(a *cli.App, choose Choose, p Page) error {
 	p.Check(a)
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	st, _, err := OpenTables(ctx, a)
+	st, cfg, err := choose.OpenTables(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -39,7 +48,10 @@ func (l List[T]) Print(a *cli.App, choose Choose, p Page) error {
 	if a.JSON {
 		return a.PrintJSON(page)
 	}
-	return Table(a, page, l.None, l.Columns, l.Line)
+	if cfg.Outbox.Tables == "" {
+		return Table(a, page, l.None, l.Columns, l.Line)
+	}
+	return Table(a, page, l.None, l.Columns+"\tOUTBOX", l.ofOutbox)
 }
 
 // Pages reads one page, or with --all every page.

@@ -19,6 +19,7 @@ func DeadLetter(a *cli.App, d *store.DeadLetterWhole) {
 		}
 	}
 	line("id", cli.Plain(d.ID))
+	line("outbox", cli.Plain(d.Outbox))
 	line("state", ask.StateOf(&d.DeadLetter))
 	line("topic", d.Topic)
 	if d.Partition != nil {

@@ -48,7 +48,7 @@ func Plan(a *cli.App, r install.Plan, cfg config.Config) {
 func proposed(a *cli.App, before string, r install.Plan, cfg config.Config) {
 	if len(r.Proposed) > 0 {
 		cli.Fprintf(a.Out, "%[1]s%[2]s has columns that can show what became of its events. For the relay to write them, "+
-			"add\n%[1]sto the configuration what fits, by these names:\n", before, cfg.Outbox.Table)
+			"add\n%[1]sto the configuration what fits, by these names:\n", before, cfg.Outbox.Named())
 	}
 	for _, line := range install.YAML(r.Proposed) {
 		cli.Fprintln(a.Out, before+cli.Plain(line))

@@ -1,0 +1,128 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+)
+
+// Bounds of what is looked at, and shown, of several outboxes.
+const (
+	mostOutboxes = 200
+	mostNamed    = 20
+)
+
+// outboxes looks at each table that outbox.tables chooses. What is right with all of them is one line. The first one
+// stands for all where the relay's own tables depend on what they have in common.
+func (e *postgresExam) outboxes() error {
+	all, err := e.store.EachTable(e.ctx)
+	if err != nil {
+		e.add(Fail, "outboxes "+e.cfg.Outbox.Tables, err.Error(), "create a table that fits, or correct outbox.tables")
+		return nil //nolint:nilerr // it is reported
+	}
+	root, cfg, report := e.store, e.cfg, e.report
+	var first store.Outbox
+	var lacking map[bool][]store.Grant
+	bad := 0
+	for i, one := range all[:min(len(all), mostOutboxes)] {
+		found := &Report{}
+		e.table, e.lacking = store.Outbox{}, nil
+		e.store, e.report, e.cfg.Outbox = one, found, ofTable(cfg.Outbox, one.Table())
+		e.each(append(e.ofOutbox(), e.published))
+		if i == 0 {
+			first, lacking = e.table, e.lacking
+		} else if e.table.OID != 0 && first.OID != 0 && e.table.IDType != first.IDType {
+			found.add(Fail, "outbox "+e.cfg.Outbox.Table, fmt.Sprintf("its ids are %s, and those of %s.%s are %s",
+				e.table.IDType, first.Schema, first.Name, first.IDType), "give all outboxes of the slot one type of ids")
+		}
+		wrong := slices.DeleteFunc(found.wrong(), func(f Finding) bool { return slices.Contains(report.Checks, f) })
+		if bad += min(len(wrong), 1); bad <= mostNamed {
+			report.Checks = append(report.Checks, wrong...)
+		}
+	}
+	e.store, e.report, e.cfg = root, report, cfg
+	e.table, e.lacking = first, lacking
+	e.saySeveral(len(all), bad)
+	return nil
+}
+
+func (e *postgresExam) saySeveral(all, bad int) {
+	what := "outboxes " + e.cfg.Outbox.Tables
+	if all > mostOutboxes {
+		e.add(Warn, what, fmt.Sprintf("%d tables fit; the first %d were checked", all, mostOutboxes), "")
+	}
+	switch {
+	case bad > mostNamed:
+		e.add(Fail, what, fmt.Sprintf("%d tables have problems; those of the first %d are shown", bad, mostNamed),
+			"fix these, and check again")
+	case bad == 0:
+		e.add(OK, what, fmt.Sprintf("%d tables fit, and have the columns that are mapped; ids are %s",
+			all, e.table.IDType), "")
+	}
+}
+
+// ofTable is the configuration of one of several outboxes.
+func ofTable(c config.Outbox, table store.Named) config.Outbox {
+	c.Table, c.Tables = config.JoinTable(table.Schema, table.Name), ""
+	return c
+}
+
+// wrong are the findings that are not OK.
+func (r *Report) wrong() (list []Finding) {
+	for _, f := range r.Checks {
+		if f.Level != OK {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// published looks what the publication leaves out of a table that it has. Which tables it has is severalPublished's.
+func (e *postgresExam) published() error {
+	var has bool
+	err := e.row(`SELECT EXISTS (SELECT FROM pg_publication p JOIN pg_publication_rel r ON r.prpubid = p.oid
+		WHERE p.pubname = $1 AND r.prrelid = $2)`, []any{e.cfg.Postgres.Publication, e.table.OID}, &has)
+	if err != nil || !has {
+		return err
+	}
+	return e.publication()
+}
+
+// severalPublished looks which of the tables the publication has.
+func (e *postgresExam) severalPublished() error {
+	schema, table := config.SplitTable(e.cfg.Outbox.Tables)
+	name := e.cfg.Postgres.Publication
+	list, err := e.store.Outboxes(e.ctx, outbox.Pattern{Schema: schema, Table: table}, name)
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	var lacks []string
+	for _, t := range list {
+		if !t.Published {
+			lacks = append(lacks, quoteTable(config.JoinTable(t.Schema, t.Name)))
+		}
+	}
+	what := "publication " + name
+	switch {
+	case len(lacks) == 0:
+		e.add(OK, what, fmt.Sprintf("publishes inserts of all %d outboxes", len(list)), "")
+	case len(lacks) == len(list):
+		e.add(Fail, what, "publishes none of the outboxes, or does not exist",
+			e.byInit("cdc-relay init creates it if it does not exist; else ALTER PUBLICATION "+quoteName(name)+
+				" ADD TABLE …; as its owner"))
+	default:
+		shown := lacks[:min(len(lacks), mostNamed)]
+		more := ""
+		if n := len(lacks) - len(shown); n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		e.add(Warn, what, fmt.Sprintf("%d of %d outboxes are not in it, so their rows are not published: %s%s", len(lacks),
+			len(list), strings.Join(shown, ", "), more), "ALTER PUBLICATION "+quoteName(name)+" ADD TABLE "+
+			strings.Join(shown, ", ")+"; (as the owner of the publication and the tables)")
+	}
+	return nil
+}
