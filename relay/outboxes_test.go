@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/relay"
 	"github.com/cdc-relay/cdc-relay/test/harness"
@@ -74,7 +76,7 @@ func (b *tenants) wantAll() {
 		if _, err := fmt.Sscanf(string(r.Value), `{"n": %d}`, &n); err != nil {
 			b.t.Fatalf("value %q: %v", r.Value, err)
 		}
-		tenant := string(harness.Header(r, "event_type"))
+		tenant := cmp.Or(string(harness.Header(r, "event_type")), string(harness.Header(r, "ce_type")))
 		if harness.Header(r, "x-outbox-late") != nil {
 			b.late++
 		}
@@ -221,4 +223,30 @@ func TestOutboxesWaitAndDieApart(t *testing.T) {
 	if _, err := root.Named(t.Context(), "tenant_3.outbox_events"); !errors.Is(err, store.ErrNoOutbox) {
 		t.Errorf("an outbox that is not registered: got %v", err)
 	}
+}
+
+// Break it catches: {schema} taken for a column, or rendered for another outbox.
+func TestTopicsAndHeadersNameTheOutbox(t *testing.T) {
+	b := newTenants(t, "tenant_1", "tenant_2")
+	b.c.Message.Topic = "{schema}.{table}"
+	b.c.Message.Headers = map[string]string{"schema": "tenant"}
+	b.c.Message.Format = config.FormatCloudEvents
+	b.topics = []string{"tenant_1.outbox_events", "tenant_2.outbox_events"}
+	for _, topic := range b.topics {
+		b.createTopic(topic, 2)
+	}
+	b.write(3, b.names...) // of the table, before there is a slot
+	r, _ := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.write(3, b.names...)
+	b.wantAll()
+	harness.Consume(t, b.c.Kafka.Brokers, b.topics, func(r *kgo.Record) {
+		tenant, _, _ := strings.Cut(r.Topic, ".")
+		if got := string(harness.Header(r, "tenant")); got != tenant {
+			t.Errorf("header tenant in %s: got %q", r.Topic, got)
+		}
+		if got := string(harness.Header(r, "ce_source")); !strings.HasSuffix(got, "/"+r.Topic) {
+			t.Errorf("ce_source in %s: got %q", r.Topic, got)
+		}
+	})
 }

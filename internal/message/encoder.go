@@ -49,8 +49,16 @@ type Encoder struct {
 }
 
 type addedHeader struct {
-	column field
-	name   string
+	column   field
+	name     string
+	constant []byte // nil: it is the column's
+}
+
+func (a addedHeader) of(e *outbox.Event) []byte {
+	if a.constant != nil {
+		return a.constant
+	}
+	return a.column.of(e)
 }
 
 // Hooks are the callbacks of an encoder.
@@ -105,11 +113,16 @@ func New(c config.Config, cols outbox.Columns, payloadType string, hooks Hooks) 
 		if slices.Contains(config.StandardHeaders[:], column) {
 			continue
 		}
+		text, constant := cols.Constants[column]
 		f, known := namedField(column, cols)
-		if !known {
+		if !known && !constant {
 			return nil, fmt.Errorf("message.headers: no column %q", column)
 		}
-		x.added = append(x.added, addedHeader{f, name})
+		added := addedHeader{column: f, name: name}
+		if constant {
+			added.constant = []byte(text)
+		}
+		x.added = append(x.added, added)
 		x.reserved = append(x.reserved, name)
 	}
 	switch c.Sink {

@@ -78,7 +78,7 @@ func (x *Encoder) columnHeaders(h *outbox.Headers, e *outbox.Event, dated bool) 
 		}
 	}
 	for _, a := range x.added {
-		if v := a.column.of(e); v != nil {
+		if v := a.of(e); v != nil {
 			h.Add(a.name, v)
 		}
 	}

@@ -78,6 +78,10 @@ func Columns(c config.Config) outbox.Columns {
 		ID: m.ID, AggregateType: m.AggregateType, AggregateID: m.AggregateID, EventType: m.EventType,
 		Payload: m.Payload, Headers: m.Headers, CreatedAt: m.CreatedAt,
 	}
+	if c.Outbox.Tables != "" {
+		schema, table := config.SplitTable(c.Outbox.Table)
+		cols.Constants = map[string]string{"schema": schema, "table": table}
+	}
 	var composed []string
 	for i, aggregate := range []*string{&cols.AggregateType, &cols.AggregateID} {
 		if !config.IsTemplate(*aggregate) {
@@ -102,6 +106,7 @@ func Columns(c config.Config) outbox.Columns {
 		named = append(named, name)
 	}
 	var want []string
+	named = slices.DeleteFunc(named, func(name string) bool { _, is := cols.Constants[name]; return is })
 	for _, name := range named {
 		if _, known := namedField(name, cols); !known {
 			want = append(want, name)
@@ -196,6 +201,10 @@ func compile(text string, cols outbox.Columns, find lookup) (t template, err err
 			literal += p.Literal
 			continue
 		}
+		if text, is := cols.Constants[p.Column]; is {
+			literal += text
+			continue
+		}
 		f, known := find(p.Column, cols)
 		if !known {
 			return t, fmt.Errorf("template %q: no column for {%s}", text, p.Column)
@@ -212,6 +221,7 @@ func compileAggregate(text string, cols outbox.Columns) (template, error) {
 	if !config.IsTemplate(text) {
 		return template{}, nil
 	}
+	cols.Constants = nil // SQL composes the field, too, and knows columns only
 	return compile(text, cols, composedField)
 }
 

@@ -48,6 +48,9 @@ type Columns struct {
 	// Seq is a whole number that grows with each insert. It may name a column that the table does not have: no number.
 	Seq string
 
+	// Constants are what templates may name beside columns: with several outboxes, schema and table of this one.
+	Constants map[string]string
+
 	// Of what the aggregate's type and id are composed where they have no column; none: they are NULL.
 	TypeParts, IDParts []Part
 }

@@ -88,7 +88,11 @@ func topicsOf(ctx context.Context, st *store.Store, parts []outbox.Part, set []s
 		if i == mostOutboxes || len(list) >= chosenMost {
 			return list[:min(len(list), chosenMost)], false, nil
 		}
-		some, whole, err := table.ChosenTopics(ctx, parts, set, chosenMost)
+		own := parts
+		if table != st {
+			own = of(table, parts)
+		}
+		some, whole, err := table.ChosenTopics(ctx, own, set, chosenMost)
 		if err != nil {
 			return nil, false, err
 		}
@@ -97,6 +101,18 @@ func topicsOf(ctx context.Context, st *store.Store, parts []outbox.Part, set []s
 		list = slices.Compact(list)
 	}
 	return list[:min(len(list), chosenMost)], all, nil
+}
+
+// of has the names of one of several outboxes for {schema} and {table}.
+func of(st *store.Store, parts []outbox.Part) []outbox.Part {
+	constants := map[string]string{"schema": st.Table().Schema, "table": st.Table().Name}
+	parts = slices.Clone(parts)
+	for i, p := range parts {
+		if text, is := constants[p.Column]; is {
+			parts[i] = outbox.Part{Literal: text}
+		}
+	}
+	return parts
 }
 
 // warnOfManyTopics reports a message.topic over columns with many values.
@@ -136,6 +152,9 @@ func eventParts(cfg config.Config) []outbox.Part {
 func columnsSet(template string, cfg config.Config) (list []string) {
 	parts, _ := config.ParseTemplate(template) // its rule has checked it
 	for _, p := range parts {
+		if cfg.Outbox.Tables != "" && (p.Column == "schema" || p.Column == "table") {
+			continue
+		}
 		if of := cfg.Outbox.Columns.Of(p.Column); p.Column != "" && len(of) == 1 && of[0].Column != "" {
 			list = append(list, of[0].Column)
 		}
