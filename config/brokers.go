@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -287,4 +288,9 @@ func serverURLs(file string, schemes ...string) rule {
 		}
 		return ""
 	})
+}
+
+func isPort(s string, least int) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n >= least && n <= 65535
 }

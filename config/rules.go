@@ -5,7 +5,6 @@ import (
 	"net"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -256,8 +255,8 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = slices.Concat(dryRuns, logins, secured, redisServers, webhooks, registries, aggregateless,
-	failuresUndone, severalOutboxes, more)
+var relations = slices.Concat(dryRuns, logins, secured, redisServers, webhooks, registries, aggregateless, failuresUndone,
+	severalOutboxes, more)
 
 var more = []relation{
 	{
@@ -393,9 +392,4 @@ func listenAddress() rule {
 		_, port, err := net.SplitHostPort(v)
 		return accept(err == nil && isPort(port, 0))
 	})
-}
-
-func isPort(s string, least int) bool {
-	n, err := strconv.Atoi(s)
-	return err == nil && n >= least && n <= 65535
 }

@@ -37,8 +37,8 @@ func NewSetup(c config.Config, tables Tables, log zerolog.Logger) Setup {
 
 // allTables is the SQL side of the relay: of one outbox the Store itself.
 func allTables(c config.Config, real *store.Store, log zerolog.Logger) Tables {
-	if pattern := settings.Pattern(c); pattern != nil {
-		return outboxes.Open(real, *pattern, c.Postgres.Publication, log)
+	if c.Outbox.Tables != "" {
+		return outboxes.Open(real, c.Postgres.Publication, log)
 	}
 	return real
 }

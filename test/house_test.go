@@ -50,7 +50,7 @@ var house = map[string]room{
 	"internal/store/internal/upkeep":  {own: storeWords, external: []string{"github.com/jackc/pgx/v5"}},
 	"internal/store": {
 		own: []string{
-			"internal/access/login", "internal/store/internal/catalog", "internal/store/internal/db",
+			"internal/access/login", "internal/outbox", "internal/store/internal/catalog", "internal/store/internal/db",
 			"internal/store/internal/desk", "internal/store/internal/lease",
 			"internal/store/internal/outcome",
 			"internal/store/internal/queue", "internal/store/internal/record", "internal/store/internal/table",

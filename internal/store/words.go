@@ -228,6 +228,11 @@ func PublicationSQL(name string, tables []Named) string {
 	return catalog.PublicationOfSQL(name, tables)
 }
 
+// AddToPublication adds tables, given as SQL names them, to the publication.
+func AddToPublication(name string, tables []string) string {
+	return catalog.AddToPublication(name, tables)
+}
+
 // OutboxFlag names an outbox in a command that people paste; "" without a name.
 func OutboxFlag(outbox string) string { return record.OutboxFlag(outbox) }
 

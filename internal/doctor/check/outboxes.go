@@ -35,9 +35,8 @@ func (e *postgresExam) outboxes() error {
 		e.each(append(e.ofOutbox(), e.published))
 		if i == 0 {
 			first, lacking = e.table, e.lacking
-		} else if e.table.OID != 0 && first.OID != 0 && e.table.IDType != first.IDType {
-			found.add(Fail, "outbox "+e.cfg.Outbox.Table, fmt.Sprintf("its ids are %s, and those of %s.%s are %s",
-				e.table.IDType, first.Schema, first.Name, first.IDType), "give all outboxes of the slot one type of ids")
+		} else if why := e.table.Beside(first); why != "" && e.table.OID != 0 && first.OID != 0 {
+			found.add(Fail, "outbox "+e.cfg.Outbox.Table, why, "give all outboxes of the slot one type, or correct outbox.tables")
 		}
 		wrong := slices.DeleteFunc(found.wrong(), func(f Finding) bool { return slices.Contains(report.Checks, f) })
 		if bad += min(len(wrong), 1); bad <= mostNamed {
@@ -103,7 +102,7 @@ func (e *postgresExam) severalPublished() error {
 	var lacks []string
 	for _, t := range list {
 		if !t.Published {
-			lacks = append(lacks, quoteTable(config.JoinTable(t.Schema, t.Name)))
+			lacks = append(lacks, t.SQL())
 		}
 	}
 	what := "publication " + name
@@ -121,8 +120,8 @@ func (e *postgresExam) severalPublished() error {
 			more = fmt.Sprintf(" and %d more", n)
 		}
 		e.add(Warn, what, fmt.Sprintf("%d of %d outboxes are not in it, so their rows are not published: %s%s", len(lacks),
-			len(list), strings.Join(shown, ", "), more), "ALTER PUBLICATION "+quoteName(name)+" ADD TABLE "+
-			strings.Join(shown, ", ")+"; (as the owner of the publication and the tables)")
+			len(list), strings.Join(shown, ", "), more), store.AddToPublication(name, shown)+
+			"; (as the owner of the publication and the tables)")
 	}
 	return nil
 }

@@ -19,7 +19,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/rs/zerolog"
 
 	"github.com/cdc-relay/cdc-relay/decoder"
@@ -76,9 +75,10 @@ func (o *Outbox) read(ctx context.Context) (*store.State, error) {
 	return st, err
 }
 
-// Open makes Tables over the Store of the slot.
-func Open(root *store.Store, pattern outbox.Pattern, publication string, log zerolog.Logger) *Tables {
-	return &Tables{Store: root, pattern: pattern, publication: publication, log: log, byOID: map[uint32]*Outbox{}}
+// Open makes Tables over the Store of the slot, which has the pattern.
+func Open(root *store.Store, publication string, log zerolog.Logger) *Tables {
+	chosen := root.Table()
+	return &Tables{Store: root, pattern: outbox.Pattern{Schema: chosen.Schema, Table: chosen.Name}, publication: publication, log: log, byOID: map[uint32]*Outbox{}}
 }
 
 // errNone reports that no table fits the pattern.
@@ -97,14 +97,14 @@ func (t *Tables) Unpublished() string {
 	text := "rows of these tables, which fit outbox.tables, are not published, since the publication does not have them: "
 	var names []string
 	for _, n := range t.unpublished[:min(len(t.unpublished), namedMost)] {
-		names = append(names, pgx.Identifier{n.Schema, n.Name}.Sanitize())
+		names = append(names, n.SQL())
 	}
 	text += strings.Join(names, ", ")
 	if more := len(t.unpublished) - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return text + "; as their owner: ALTER PUBLICATION " + pgx.Identifier{t.publication}.Sanitize() + " ADD TABLE " +
-		strings.Join(names, ", ") + "; the rows that they have by then are published, too"
+	return text + "; as their owner: " + store.AddToPublication(t.publication, names) + "; the rows that they have by then " +
+		"are published, too"
 }
 
 // present are the outboxes whose tables are there.
@@ -151,9 +151,9 @@ func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
 	}
 	shape := there[0].Shape
 	for _, o := range there[1:] {
-		if o.Shape.IDType != shape.IDType {
-			return store.Outbox{}, fmt.Errorf("outbox.tables: the ids of %s.%s are %s and those of %s.%s %s; all need one type",
-				o.Schema, o.Name, o.Shape.IDType, shape.Schema, shape.Name, shape.IDType)
+		if why := o.Shape.Beside(shape); why != "" {
+			return store.Outbox{}, fmt.Errorf("outbox.tables: %s.%s does not fit: %s; give all one type, or correct the pattern",
+				o.Schema, o.Name, why)
 		}
 	}
 	shape.OID, shape.OIDs, shape.Schema, shape.Name = 0, nil, t.pattern.Schema, t.pattern.Table

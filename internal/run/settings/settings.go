@@ -10,7 +10,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/access/secret"
 	"github.com/cdc-relay/cdc-relay/internal/message"
-	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/replication"
 	"github.com/cdc-relay/cdc-relay/retry"
@@ -28,15 +27,6 @@ func Store(c config.Config) store.Config {
 		TimeZone: c.Outbox.TimeZone,
 		MaxRow:   int64(c.Limits.MaxEventBytes), Lanes: Lanes(c),
 	}
-}
-
-// Pattern chooses the tables of several outboxes; nil: there is one.
-func Pattern(c config.Config) *outbox.Pattern {
-	if c.Outbox.Tables == "" {
-		return nil
-	}
-	schema, table := config.SplitTable(c.Outbox.Tables)
-	return &outbox.Pattern{Schema: schema, Table: table}
 }
 
 // Lanes returns a fingerprint of what decides an event's topic and key: the templates, and the columns that they name.

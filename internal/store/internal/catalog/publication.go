@@ -41,9 +41,14 @@ func (s *Catalog) CreatePublicationOf(ctx context.Context, name string, tables [
 func PublicationOfSQL(name string, tables []record.Named) string {
 	quoted := make([]string, len(tables))
 	for i, t := range tables {
-		quoted[i] = db.Quote(t.Schema, t.Name)
+		quoted[i] = t.SQL()
 	}
 	return publicationOf(name, quoted...)
+}
+
+// AddToPublication adds tables, given as SQL names them.
+func AddToPublication(name string, tables []string) string {
+	return "ALTER PUBLICATION " + db.Quote(name) + " ADD TABLE " + strings.Join(tables, ", ")
 }
 
 func (s *Catalog) createPublication(ctx context.Context, name, text string) error {

@@ -2,6 +2,8 @@ package record
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 )
 
 // Outbox describes the outbox table by the catalog.
@@ -24,6 +26,25 @@ type Outbox struct {
 	MarkSet       string // "" = nothing is marked
 	DeadSet       string // "" = a dead letter does not show in its row
 	RetrySet      string // "" = nor does a failed attempt
+}
+
+// SQL is the quoted name.
+func (n Named) SQL() string { return quote(n.Schema) + "." + quote(n.Name) }
+
+// Beside says why the table cannot be an outbox of the slot that another one is of, which shares the journal and the
+// dead letters with it; "": it can.
+func (o Outbox) Beside(other Outbox) string {
+	said := func(what, own, others string) string {
+		return fmt.Sprintf("its %s are %s, and those of %s.%s are %s", what, own, other.Schema, other.Name, others)
+	}
+	json := func(t string) string { return strings.Replace(t, "jsonb", "json", 1) }
+	switch {
+	case o.IDType != other.IDType:
+		return said("ids", o.IDType, other.IDType)
+	case json(o.PayloadType) != json(other.PayloadType):
+		return said("payloads", o.PayloadType, other.PayloadType)
+	}
+	return ""
 }
 
 // ErrNoOutbox reports that the outbox table does not exist.
