@@ -447,7 +447,7 @@ def _check(conn: Connection[Any], watch: Watch) -> None:
     """Look at the transaction, whatever the handler returned."""
     if watch.refused:
         raise watch.refused
-    status = conn.info.transaction_status
+    status = conn.pgconn.transaction_status
     if status == TransactionStatus.INERROR:
         raise RuntimeError("a statement failed and the handler went on, so Postgres rolls back")
     if status != TransactionStatus.INTRANS:

@@ -85,7 +85,8 @@ class Read:
 
 
 _LONGEST_ID = 2688  # bytes that an entry of the tables' keys holds
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+_UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_UNFIT = re.compile(r"[\0\ufffd\ud800-\udfff]")  # what Postgres can't hold, or what stands for it
 
 
 def is_uuid(id: str) -> bool:
@@ -94,7 +95,10 @@ def is_uuid(id: str) -> bool:
 
 
 def _first(headers: Mapping[str, str], *names: str) -> str:
-    return next((headers[name] for name in names if name in headers), "")
+    for name in names:
+        if name in headers:
+            return headers[name]
+    return ""
 
 
 def read(message: Message) -> Read:
@@ -108,8 +112,8 @@ def read(message: Message) -> Read:
              source=f"{position[0]}/{position[2]}" if len(position) == 3 else "/".join(position))
     if not r.id:
         _open(r)
-    unfit = [text for text in (r.id, r.source) if len(text.encode(errors="replace")) > _LONGEST_ID
-             or "\0" in text or "\ufffd" in text or not _is_text(text)]
+    unfit = [text for text in (r.id, r.source)
+             if len(text.encode(errors="replace")) > _LONGEST_ID or _UNFIT.search(text)]
     if r.id and unfit:
         r.problem = (f"its id or source {unfit[0][:100]!r} is longer than {_LONGEST_ID} bytes or not text that Postgres "
                      "can hold")
@@ -119,10 +123,6 @@ def read(message: Message) -> Read:
     if is_uuid(r.id):
         r.source = ""
     return r
-
-
-def _is_text(text: str) -> bool:
-    return not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 def _open(r: Read) -> None:
@@ -147,7 +147,7 @@ def decode(r: Read, attempt: int) -> Event:
         raise Permanent(r.problem)
     m = r.message
     try:
-        payload = None if r.body is None else json.loads(r.body.decode("utf-8"), parse_constant=_no_number)
+        payload = None if r.body is None else _JSON.decode(r.body.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise Permanent(f"the payload is not JSON: {error}") from error
     return Event(id=r.id, source=r.source, type=r.type, aggregate_type=r.aggregate_type,
@@ -158,3 +158,6 @@ def decode(r: Read, attempt: int) -> Event:
 
 def _no_number(text: str) -> None:
     raise ValueError(f"{text} is not JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_number)
