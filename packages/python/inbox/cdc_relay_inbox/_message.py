@@ -82,6 +82,8 @@ class Read:
     aggregate_type: str
     body: bytes | None
     problem: str = ""
+    uuid: bool = False
+    """Its id is one, which is unique without its source."""
 
 
 _LONGEST_ID = 2688  # bytes that an entry of the tables' keys holds
@@ -120,7 +122,8 @@ def read(message: Message) -> Read:
     if not r.id or unfit:  # its place is what tells it from others
         r.id = f"{message.topic}/{message.partition}/{message.offset}"
         r.source = f"topic {message.topic}"[:_LONGEST_ID]
-    if is_uuid(r.id):
+    r.uuid = is_uuid(r.id)
+    if r.uuid:
         r.source = ""
     return r
 
