@@ -24,6 +24,8 @@ def publish(parameters: pika.connection.Parameters, stop: threading.Event) -> No
 def read(parameters: pika.connection.Parameters) -> list[int]:
     """Read a window, settle it, and close the queue while it holds more and others arrive."""
     queue = _Queue(NAME, parameters)
+    while queue._look().consumer_count:  # RabbitMQ forgets the one before some time after it has closed
+        queue._connection.sleep(0.01)
     queue.seek(0)
     while len(queue._arrived) < WINDOW + HELD:
         queue._connection.process_data_events(0.01)
@@ -38,7 +40,7 @@ with pika.BlockingConnection(parameters) as connection:
     connection.channel().queue_declare(NAME, durable=True, arguments={
         "x-queue-type": "quorum", "x-single-active-consumer": True})
 stop = threading.Event()
-publisher = threading.Thread(target=publish, args=(parameters, stop))
+publisher = threading.Thread(target=publish, args=(parameters, stop), daemon=True)
 publisher.start()
 last = 0
 for _ in range(TURNS):
