@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,6 +73,9 @@ type Node struct {
 	dir     string
 	java    string
 	libs    string
+	// the folder of preparedKafka; "" = none, for the one that makes it
+	prepared string
+
 	mu      sync.Mutex
 	process *child.Process // nil = never started; guarded by mu
 }
@@ -128,6 +130,10 @@ func startKafka(ctx context.Context, config KafkaConfig) (_ *Cluster, err error)
 	if err != nil {
 		return nil, err
 	}
+	prepared, err := preparedKafka(ctx, java, libs)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "cdc-relay-kafka-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for Kafka: %w", err)
@@ -138,7 +144,7 @@ func startKafka(ctx context.Context, config KafkaConfig) (_ *Cluster, err error)
 			err = errors.Join(err, c.close())
 		}
 	}()
-	if err := c.configure(config, java, libs); err != nil {
+	if err := c.configure(config, java, libs, prepared); err != nil {
 		return nil, err
 	}
 	if err := c.format(ctx, clusterID); err != nil {
@@ -169,7 +175,7 @@ func (c *Cluster) Wipe(t testing.TB) {
 	t.Helper()
 	for _, node := range c.Nodes {
 		node.Kill9()
-		if err := os.RemoveAll(filepath.Join(node.dir, "data")); err != nil {
+		if err := os.RemoveAll(node.data()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -229,14 +235,11 @@ func (n *Node) launch() error {
 	if err != nil {
 		return fmt.Errorf("start Kafka node %d: %w", n.ID, err)
 	}
-	args := slices.Concat(n.config.Java, []string{
-		"-Xmx" + strconv.Itoa(heap) + "m", "-Xms" + strconv.Itoa(heap/2) + "m", "-XX:+UseSerialGC",
-		"-Dlog4j2.configurationFile=" + filepath.Join(n.dir, "log4j2.properties"),
-		"-cp", n.libs, "kafka.Kafka", filepath.Join(n.dir, "server.properties"),
-	})
+	args := append(n.options(), "-Xmx"+strconv.Itoa(heap)+"m", "-Xms"+strconv.Itoa(heap/2)+"m")
 	if !n.config.Fast {
-		args = append([]string{"-XX:TieredStopAtLevel=1"}, args...)
+		args = append(args, "-XX:TieredStopAtLevel=1")
 	}
+	args = append(args, "kafka.Kafka", filepath.Join(n.dir, "server.properties"))
 	process, err := child.Start(child.Config{
 		Path:        n.java,
 		Args:        args,

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 )
 
 // kafkaVersion must be that of test/kafka/pom.xml.
@@ -49,7 +48,7 @@ func moduleDir() string {
 }
 
 // configure chooses addresses and writes each node's files.
-func (c *Cluster) configure(config KafkaConfig, java, classpath string) error {
+func (c *Cluster) configure(config KafkaConfig, java, classpath, prepared string) error {
 	count := max(config.Nodes, 1)
 	controllers := make([]string, count)
 	voters := make([]string, count)
@@ -66,7 +65,7 @@ func (c *Cluster) configure(config KafkaConfig, java, classpath string) error {
 	}
 	for n := range count {
 		node := &Node{
-			ID: n + 1, Addr: c.Addrs[n], config: config, java: java, libs: classpath,
+			ID: n + 1, Addr: c.Addrs[n], config: config, java: java, libs: classpath, prepared: prepared,
 			dir: filepath.Join(c.dir, fmt.Sprintf("node-%d", n+1)),
 		}
 		if config.Proxy != nil {
@@ -157,6 +156,20 @@ func properties(settings map[string]string) []byte {
 	return []byte(joinLines(lines))
 }
 
+// data is the directory of the node's logs.
+func (n *Node) data() string { return filepath.Join(n.dir, "data") }
+
+// options are the JVM's arguments before the class, for whatever program of Kafka's.
+func (n *Node) options() []string {
+	options := slices.Concat(n.config.Java, []string{
+		"-XX:+UseSerialGC", "-Dlog4j2.configurationFile=" + filepath.Join(n.dir, "log4j2.properties"), "-cp", n.libs,
+	})
+	if n.prepared != "" {
+		options = append(options, "-XX:SharedArchiveFile="+filepath.Join(n.prepared, archiveFile))
+	}
+	return options
+}
+
 func (n *Node) writeFiles(nodes int, controller, voters string) error {
 	replicas, insync := "1", "1"
 	if nodes >= 3 {
@@ -169,7 +182,7 @@ func (n *Node) writeFiles(nodes int, controller, voters string) error {
 		"listeners":                                        "PLAINTEXT://" + n.Addr + ",CONTROLLER://" + controller,
 		"advertised.listeners":                             "PLAINTEXT://" + n.Addr,
 		"controller.listener.names":                        "CONTROLLER",
-		"log.dirs":                                         filepath.Join(n.dir, "data"),
+		"log.dirs":                                         n.data(),
 		"auto.create.topics.enable":                        "false",
 		"offsets.topic.replication.factor":                 replicas,
 		"offsets.topic.num.partitions":                     "1",
@@ -207,24 +220,3 @@ func (n *Node) writeFiles(nodes int, controller, voters string) error {
 
 // The ids of clusters: 16 bytes in base64, as random-uuid prints them. A wiped one has the second.
 const clusterID, nextClusterID = "Y2RjLXJlbGF5LXRlc3RzMQ", "Y2RjLXJlbGF5LXRlc3RzMg"
-
-// format prepares the nodes' data directories for one new cluster.
-func (c *Cluster) format(ctx context.Context, clusterID string) error {
-	for _, node := range c.Nodes {
-		args := slices.Concat(node.config.Java, []string{
-			"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
-			"-Dlog4j2.configurationFile=" + filepath.Join(node.dir, "log4j2.properties"),
-			"-cp", node.libs, "kafka.tools.StorageTool", "format", "-t", clusterID, "-c",
-			filepath.Join(node.dir, "server.properties"),
-		})
-		for _, user := range node.config.Scram {
-			args = append(args, "--add-scram", user)
-		}
-		command := exec.CommandContext(ctx, node.java, args...)
-		command.WaitDelay = time.Second
-		if output, err := command.CombinedOutput(); err != nil {
-			return fmt.Errorf("format Kafka node %d: %w: %.2000s", node.ID, err, output)
-		}
-	}
-	return nil
-}
