@@ -25,8 +25,9 @@ var server *embedded.Postgres
 func TestMain(m *testing.M) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	var err error
-	server, err = embedded.StartPostgres(ctx,
-		embedded.PostgresConfig{Version: os.Getenv("CDC_RELAY_TEST_POSTGRES_VERSION")})
+	server, err = embedded.StartPostgres(ctx, embedded.PostgresConfig{
+		Version: os.Getenv("CDC_RELAY_TEST_POSTGRES_VERSION"), Above: os.Getenv("CDC_RELAY_TEST_DATA"),
+	})
 	cancel()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "replication: NO POSTGRES, its tests are skipped (in CI they fail): %v\n", err)

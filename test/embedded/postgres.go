@@ -30,6 +30,7 @@ const (
 type PostgresConfig struct {
 	// holds the cluster; one that is there already is started as it is. "" = a temporary directory, removed by Stop
 	Dir      string
+	Above    string            // where a temporary directory is made; "" = where the system's are
 	Port     int               // on 127.0.0.1; 0 = a free one
 	BinDir   string            // directory of initdb and postgres; "" = search, else download, see StartPostgres
 	Version  string            // wanted major version, such as "17"; "" = any from 14
@@ -101,7 +102,7 @@ func (p *Postgres) makeDir() error {
 	dir := p.config.Dir
 	if dir == "" {
 		var err error
-		if dir, err = os.MkdirTemp("", "cdc-relay-postgres-"); err != nil {
+		if dir, err = os.MkdirTemp(p.config.Above, "cdc-relay-postgres-"); err != nil {
 			return fmt.Errorf("make a directory for Postgres: %w", err)
 		}
 		p.temporary = true

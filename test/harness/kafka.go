@@ -134,7 +134,7 @@ func startKafka(ctx context.Context, config KafkaConfig) (_ *Cluster, err error)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "cdc-relay-kafka-")
+	dir, err := os.MkdirTemp(dataAbove(), "cdc-relay-kafka-")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for Kafka: %w", err)
 	}

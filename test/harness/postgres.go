@@ -46,6 +46,7 @@ func postgresConfig(c embedded.PostgresConfig) embedded.PostgresConfig {
 	if c.Version == "" && c.BinDir == "" {
 		c.Version = os.Getenv("CDC_RELAY_TEST_POSTGRES_VERSION")
 	}
+	c.Above = dataAbove()
 	settings := map[string]string{"max_connections": "200", "log_min_messages": "warning"}
 	for name, value := range c.Settings {
 		settings[name] = value

@@ -28,7 +28,7 @@ func NewStandby(t testing.TB, primary *PG) *PG {
 	if err := primary.Server.Fast(ctx); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "cdc-relay-standby-")
+	dir, err := os.MkdirTemp(dataAbove(), "cdc-relay-standby-")
 	if err != nil {
 		t.Fatal(err)
 	}
