@@ -7,16 +7,27 @@ import (
 	"io/fs"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 // Words and patterns that a reader of pgx or of the standard library would stumble over.
 var (
-	oddWords = regexp.MustCompile(`(?i)\b(anew|somebody|nobody|meanwhile|by turns|of which|of whom|for ever|for good|` +
-		`in vain|amiss|mend(s|ed)?|lest|whoever)\b`)
+	odd = []string{"anew", "somebody", "nobody", "meanwhile", "by turns", "of which", "of whom", "for ever", "for good",
+		"in vain", "amiss", "mend", "mends", "mended", "lest", "whoever"}
+	oddWords       = regexp.MustCompile(`(?i)\b(` + strings.Join(odd, "|") + `)\b`)
 	oddDefinitions = regexp.MustCompile(`\b(is|are) what\b`)
 )
+
+// oddIn are the odd words of a text. The pattern alone takes ten seconds for the texts of this repository.
+func oddIn(text string) []string {
+	small := strings.ToLower(text)
+	if !slices.ContainsFunc(odd, func(word string) bool { return strings.Contains(small, word) }) {
+		return nil
+	}
+	return oddWords.FindAllString(text, -1)
+}
 
 // Hits allowed per 1,000 lines of comments.
 const (
@@ -37,17 +48,21 @@ func TestCommentsAndMessagesAreInPlainEnglish(t *testing.T) {
 		for _, group := range file.Comments {
 			text := group.Text()
 			lines += strings.Count(text, "\n")
-			words += len(oddWords.FindAllString(text, -1))
-			definitions += len(oddDefinitions.FindAllString(text, -1))
+			words += len(oddIn(text))
+			if strings.Contains(text, " what") {
+				definitions += len(oddDefinitions.FindAllString(text, -1))
+			}
 		}
 		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "../test/") {
 			continue
 		}
 		ast.Inspect(file, func(node ast.Node) bool {
 			text, is := node.(*ast.BasicLit)
-			if is && text.Kind == token.STRING && oddWords.MatchString(text.Value) {
-				t.Errorf("%s: %q stands in a text that people read: %s", files.Position(text.Pos()),
-					oddWords.FindString(text.Value), text.Value)
+			if !is || text.Kind != token.STRING {
+				return true
+			}
+			for _, word := range oddIn(text.Value) {
+				t.Errorf("%s: %q stands in a text that people read: %s", files.Position(text.Pos()), word, text.Value)
 			}
 			return true
 		})
