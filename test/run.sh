@@ -13,7 +13,8 @@ alone=test/inbox
 # The packages that take longest begin first, so that none of them is left alone at the end.
 longest=(./test ./test/brokers ./cmd/cdc-relay ./relay ./internal/store)
 scratch=$(mktemp -d)
-export CDC_RELAY_TEST_MISSING=$scratch/missing GORACE=atexit_sleep_ms=0
+export CDC_RELAY_TEST_MISSING=$scratch/missing CDC_RELAY_TEST_BUILT=$scratch/built GORACE=atexit_sleep_ms=0
+mkdir "$CDC_RELAY_TEST_BUILT"
 background=() memory=
 
 # in_memory has the servers of the tests keep their data in memory, where there is enough of it: ext4 looks long for a

@@ -10,6 +10,7 @@
 //
 //	CDC_RELAY_TEST_KAFKA=host:port       a running Kafka instead of a started one, for tests that share it
 //	CDC_RELAY_TEST_POSTGRES_VERSION=17   a major version of Postgres, downloaded if it is not installed
+//	CDC_RELAY_TEST_BUILT=/a/folder       where programs are built once for several test processes
 //	CDC_RELAY_TEST_DATA=/a/folder        where Postgres and Kafka keep their data, instead of among temporary files
 //	CDC_RELAY_TEST_QUICK=1               leave out the tests that begin with Full, as make test does
 //	CDC_RELAY_NIGHTLY=1                  the nightly counts of the scenarios, see Count

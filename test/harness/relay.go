@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -180,35 +179,6 @@ const shippedTags = "grpcnotrace"
 
 func buildRelay(tags string, flags ...string) (string, error) {
 	return build(".", "./cmd/cdc-relay", slices.Concat([]string{"-tags", tags}, flags)...)
-}
-
-// Build builds a program as it is shipped, stripped, by its path in one of this repository's modules.
-func Build(t testing.TB, module, program string) (binary string) {
-	t.Helper()
-	binary, err := build(module, program, "-ldflags=-s -w")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return binary
-}
-
-// build builds a program, by its path in one of this repository's modules, for as long as the tests run.
-func build(module, program string, flags ...string) (string, error) {
-	dir, err := os.MkdirTemp("", "cdc-relay-binary-")
-	if err != nil {
-		return "", fmt.Errorf("make a directory: %w", err)
-	}
-	AtEnd(func() error { return os.RemoveAll(dir) })
-	binary := filepath.Join(dir, "program")
-	command := exec.Command("go", slices.Concat([]string{"build", "-o", binary}, flags, []string{program})...)
-	command.Dir = filepath.Join(moduleDir(), module)
-	if !slices.Contains(flags, "-race") { // static, as it is shipped; so all builds of it share what is compiled
-		command.Env = append(os.Environ(), "CGO_ENABLED=0")
-	}
-	if output, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build %s in %s: %w: %s", program, command.Dir, err, output)
-	}
-	return binary, nil
 }
 
 // BuildRelay builds the relay with more build tags, for comparisons.
