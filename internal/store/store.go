@@ -117,6 +117,16 @@ func (s *Store) Table() Named {
 // EventSource is the number that events of this outbox carry: 0 unless it is one of several.
 func (s *Store) EventSource() int32 { return s.db.EventSource() }
 
+// FormOf gives this Store the form of another one's table, which was read, and differs from its own in its name only:
+// see [Named].Form. It returns what the outbox is by that.
+func (s *Store) FormOf(other *Store, oid uint32) Outbox {
+	s.db.FormOf(other.db, oid)
+	return s.db.TableSeen().Outbox
+}
+
+// Know notes the number of an outbox of the slot, as it is registered.
+func (s *Store) Know(st *State) { s.db.SetSource(st.Source, st.TableOID) }
+
 // Cover has this Store answer for several outboxes, which Of has made and Register has numbered, what it is asked of
 // all that is parked: which lanes there are and are due, how many events and how old. Their lanes carry their numbers.
 func (s *Store) Cover(members []*Store) {

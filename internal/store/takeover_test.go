@@ -261,6 +261,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 			return err
 		}},
 		{"Registered", func(ctx context.Context) error { _, err := s.Registered(ctx); return err }},
+		{"States", func(ctx context.Context) error { _, err := s.States(ctx); return err }},
 		{"Barrier", barrier},
 		{"Walsender", func(ctx context.Context) error { _, err := s.Walsender(ctx, 1); return err }},
 		{"OldTransactions", func(ctx context.Context) error { _, err := s.OldTransactions(ctx, time.Hour); return err }},
@@ -370,7 +371,7 @@ func TestEveryMethodIsEveryMethod(t *testing.T) {
 	// What asks nothing of Postgres, is for tests, is run by the owner of the tables only (Adopt, MakeView), or is tried
 	// by the caller of everyMethod: a store cannot be owned twice.
 	others := []string{"Close", "Grants", "GrantsSQL", "MissingGrants", "RolesSQL", "Apply", "PublicationSQL",
-		"ViewName", "LookupAs", "Of", "Named", "Cover", "EachTable", "EventSource", "NeedOne", "Table",
+		"ViewName", "LookupAs", "Of", "Named", "Cover", "EachTable", "EventSource", "FormOf", "Know", "NeedOne", "Table",
 		"SettleAs", "Wrap", "ExplainSince", "ExplainIn", "ExplainCatchUp", "ExplainPruneDead", "Pool", "TakeOver", "Adopt",
 		"MakeView"}
 	listed := everyMethod(new(store.Store), store.Mark)

@@ -37,8 +37,10 @@ type Tables struct {
 	mu          sync.Mutex
 	all         []*Outbox // in the order in which they were found
 	byOID       map[uint32]*Outbox
-	unpublished []store.Named // that fit the pattern
-	system      string        // and timeline, of Register
+	byForm      map[string]*Outbox // one of each form
+	whole       map[uint32]bool    // by OID: the publication has all of it
+	unpublished []store.Named      // that fit the pattern
+	system      string             // and timeline, of Register
 	timeline    int32
 
 	reading *Outbox // whose page CatchUpRows read last
@@ -52,6 +54,7 @@ type Outbox struct {
 	Schema, Name string
 	Shape        store.Outbox // without columns if gone
 
+	form  string                      // see store.Named
 	state atomic.Pointer[store.State] // as it was read last
 	gone  atomic.Bool                 // there is no such table any more: the WAL may still have rows of it
 
@@ -63,22 +66,31 @@ type Outbox struct {
 // Recorded is the outbox's state as it was read last.
 func (o *Outbox) Recorded() *store.State { return o.state.Load() }
 
-// read reads the outbox's state.
-func (o *Outbox) read(ctx context.Context) (*store.State, error) {
-	st, err := o.Store.State(ctx)
-	if err == nil && st == nil {
-		err = fmt.Errorf("the state of the outbox %s.%s is gone", o.Schema, o.Name)
+func (o *Outbox) named() store.Named {
+	return store.Named{OID: o.Shape.OID, Schema: o.Schema, Name: o.Name, Form: o.form}
+}
+
+// refresh reads the states of all outboxes that have a number.
+func (t *Tables) refresh(ctx context.Context) ([]*Outbox, error) {
+	states, err := t.States(ctx)
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
+	all := t.Known()
+	for _, o := range all {
+		st := states[o.Source]
+		if st == nil {
+			return nil, fmt.Errorf("the state of the outbox %s.%s is gone", o.Schema, o.Name)
+		}
 		o.state.Store(st)
 	}
-	return st, err
+	return all, nil
 }
 
 // Open makes Tables over the Store of the slot, which has the pattern.
 func Open(root *store.Store, publication string, log zerolog.Logger) *Tables {
 	chosen := root.Table()
-	return &Tables{Store: root, pattern: outbox.Pattern{Schema: chosen.Schema, Table: chosen.Name}, publication: publication, log: log, byOID: map[uint32]*Outbox{}}
+	return &Tables{Store: root, pattern: outbox.Pattern{Schema: chosen.Schema, Table: chosen.Name}, publication: publication, log: log, byOID: map[uint32]*Outbox{}, byForm: map[string]*Outbox{}}
 }
 
 // errNone reports that no table fits the pattern.
@@ -135,22 +147,27 @@ func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
 			lacks = append(lacks, n)
 			continue
 		}
-		if _, err := t.find(ctx, n.OID, n.Schema, n.Name, store.Stream); err != nil {
+		if _, err := t.find(ctx, n, nil, store.Stream); err != nil {
 			return store.Outbox{}, err
 		}
 	}
+	there := map[uint32]bool{}
+	whole := map[uint32]bool{}
+	for _, n := range list {
+		there[n.OID], whole[n.OID] = true, n.Whole
+	}
 	t.mu.Lock()
-	t.unpublished = lacks
+	t.unpublished, t.whole = lacks, whole
 	for _, o := range t.all {
-		o.gone.Store(!slices.ContainsFunc(list, func(n store.Named) bool { return n.OID == o.Shape.OID }))
+		o.gone.Store(!there[o.Shape.OID])
 	}
 	t.mu.Unlock()
-	there := t.present()
-	if len(there) == 0 {
+	all := t.present()
+	if len(all) == 0 {
 		return store.Outbox{}, errNone
 	}
-	shape := there[0].Shape
-	for _, o := range there[1:] {
+	shape := all[0].Shape
+	for _, o := range all[1:] {
 		if why := o.Shape.Beside(shape); why != "" {
 			return store.Outbox{}, fmt.Errorf("outbox.tables: %s.%s does not fit: %s; give all one type, or correct the pattern",
 				o.Schema, o.Name, why)
@@ -160,43 +177,65 @@ func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
 	return shape, nil
 }
 
-// find is the outbox with the OID. One that is new is registered in the phase, if the slot is.
-func (t *Tables) find(ctx context.Context, oid uint32, schema, name, phase string) (*Outbox, error) {
+// find is the outbox of the table. One that is new has the state, or is registered in the phase, if the slot is. One
+// whose form has changed is read again.
+func (t *Tables) find(ctx context.Context, n store.Named, st *store.State, phase string) (*Outbox, error) {
 	t.mu.Lock()
-	o := t.byOID[oid]
+	o, same := t.byOID[n.OID], t.byForm[n.Form]
 	system, timeline := t.system, t.timeline
 	t.mu.Unlock()
-	if o != nil && o.Schema == schema && o.Name == name && (o.Source != 0 || system == "") {
+	if o != nil && o.Schema == n.Schema && o.Name == n.Name && (n.Form == "" || o.form == n.Form) &&
+		(o.Source != 0 || system == "") {
 		return o, nil
 	}
-	o = &Outbox{Store: t.Of(schema, name), Schema: schema, Name: name}
-	shape, err := o.Store.Outbox(ctx)
-	switch {
-	case errors.Is(err, store.ErrNoOutbox), err == nil && shape.OID != oid:
-		shape = store.Outbox{OID: oid, Schema: schema, Name: name, PayloadType: "jsonb"} // until the stream says
-		o.gone.Store(true)
-	case err != nil:
+	o = &Outbox{Store: t.Of(n.Schema, n.Name), Schema: n.Schema, Name: n.Name, form: n.Form}
+	if err := o.look(ctx, n.OID, same); err != nil {
 		return nil, err
 	}
-	o.Shape = shape
-	if system != "" {
-		st, err := o.Register(ctx, system, timeline, oid, phase)
-		if err != nil {
+	var err error
+	switch {
+	case st != nil:
+		o.Know(st)
+	case system != "":
+		if st, err = o.Register(ctx, system, timeline, n.OID, phase); err != nil {
 			return nil, err
 		}
+	}
+	if st != nil {
 		o.Source = st.Source
 		o.state.Store(st)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.all = slices.DeleteFunc(t.all, func(x *Outbox) bool { return x.Shape.OID == oid })
-	t.all, t.byOID[oid] = append(t.all, o), o
+	t.all = slices.DeleteFunc(t.all, func(x *Outbox) bool { return x.Shape.OID == n.OID })
+	t.all, t.byOID[n.OID] = append(t.all, o), o
+	if n.Form != "" && !o.gone.Load() {
+		t.byForm[n.Form] = o
+	}
 	t.cover()
 	if o.Source != 0 {
-		t.log.Info().Str("outbox", schema+"."+name).Int32("source", o.Source).Str("phase", o.Recorded().Phase).
+		t.log.Info().Str("outbox", n.Schema+"."+n.Name).Int32("source", o.Source).Str("phase", o.Recorded().Phase).
 			Msg("found an outbox")
 	}
 	return o, nil
+}
+
+// look reads the table's shape, or takes that of one of its form.
+func (o *Outbox) look(ctx context.Context, oid uint32, same *Outbox) error {
+	if same != nil && o.form != "" {
+		o.Shape = o.FormOf(same.Store, oid)
+		return nil
+	}
+	shape, err := o.Store.Outbox(ctx)
+	switch {
+	case errors.Is(err, store.ErrNoOutbox), err == nil && shape.OID != oid:
+		shape = store.Outbox{OID: oid, Schema: o.Schema, Name: o.Name, PayloadType: "jsonb"} // until the stream says
+		o.gone.Store(true)
+	case err != nil:
+		return err
+	}
+	o.Shape = shape
+	return nil
 }
 
 // cover tells the slot's Store the numbers. With the lock.
@@ -230,7 +269,7 @@ func (t *Tables) OfRelation(ctx context.Context, r *decoder.Relation) (*Outbox, 
 	if !t.pattern.Fits(r.Schema, r.Name) {
 		return nil, nil
 	}
-	return t.find(ctx, r.OID, r.Schema, r.Name, store.Stream)
+	return t.find(ctx, store.Named{OID: r.OID, Schema: r.Schema, Name: r.Name}, nil, store.Stream)
 }
 
 // Register registers the slot, and each table as a source of it, in the phase if the slot has no state yet.
@@ -242,7 +281,7 @@ func (t *Tables) Register(ctx context.Context, systemID string, timeline int32, 
 	}
 	t.numbered(systemID, timeline)
 	for _, o := range t.present() {
-		if _, err := t.find(ctx, o.Shape.OID, o.Schema, o.Name, phase); err != nil {
+		if _, err := t.find(ctx, o.named(), nil, phase); err != nil {
 			return nil, err
 		}
 	}
@@ -262,27 +301,37 @@ func (t *Tables) State(ctx context.Context) (*store.State, error) {
 		return st, err
 	}
 	t.numbered(st.SystemID, st.Timeline)
-	for _, o := range t.present() {
-		if _, err = t.find(ctx, o.Shape.OID, o.Schema, o.Name, store.Stream); err != nil {
-			return nil, err
-		}
-	}
-	list, err := t.Registered(ctx)
+	states, err := t.States(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range list {
-		if t.known(n.OID) {
-			continue
+	registered, err := t.Registered(ctx)
+	if err != nil {
+		return nil, err
+	}
+	byOID := map[uint32]store.Named{}
+	for _, n := range registered {
+		byOID[n.OID] = n
+	}
+	for _, o := range t.present() {
+		var known *store.State
+		if n := byOID[o.Shape.OID]; n.Schema == o.Schema && n.Name == o.Name {
+			known = states[n.Source]
 		}
-		if _, err := t.find(ctx, n.OID, n.Schema, n.Name, store.Stream); err != nil { // its table is gone
+		if _, err = t.find(ctx, o.named(), known, store.Stream); err != nil {
 			return nil, err
 		}
 	}
-	for _, o := range t.Known() {
-		if _, err := o.read(ctx); err != nil {
+	for _, n := range registered {
+		if t.known(n.OID) {
+			continue
+		}
+		if _, err := t.find(ctx, n, states[n.Source], store.Stream); err != nil { // its table is gone
 			return nil, err
 		}
+	}
+	if _, err := t.refresh(ctx); err != nil {
+		return nil, err
 	}
 	return st, nil
 }
@@ -302,9 +351,14 @@ func (t *Tables) Migrate(ctx context.Context) error {
 	return all[0].Migrate(ctx)
 }
 
-// CheckExpressions asks for each table whether the server takes what the configuration puts into SQL.
+// CheckExpressions asks for each form of table whether the server takes what the configuration puts into SQL.
 func (t *Tables) CheckExpressions(ctx context.Context) error {
+	checked := map[string]bool{}
 	for _, o := range t.present() {
+		if o.form != "" && checked[o.form] {
+			continue
+		}
+		checked[o.form] = true
 		if err := o.CheckExpressions(ctx); err != nil {
 			return fmt.Errorf("outbox %s.%s: %w", o.Schema, o.Name, err)
 		}
@@ -323,7 +377,13 @@ func (t *Tables) CreatePublication(ctx context.Context, name string) error {
 
 // CheckPublication says what is wrong with the publication, as it is for each of its tables.
 func (t *Tables) CheckPublication(ctx context.Context, name string) ([]store.Problem, error) {
-	for _, o := range t.present() {
+	t.mu.Lock()
+	whole := t.whole
+	t.mu.Unlock()
+	for i, o := range t.present() {
+		if i > 0 && whole[o.Shape.OID] { // the first one shows what is wrong with the publication itself
+			continue
+		}
 		problems, err := o.CheckPublication(ctx, name)
 		if err != nil || len(problems) > 0 {
 			return problems, err

@@ -37,16 +37,13 @@ func (t *Tables) SetBaseline(ctx context.Context) (rows int64, err error) {
 
 // behind are the outboxes that are to be caught up with.
 func (t *Tables) behind(ctx context.Context) (list []*Outbox, err error) {
-	for _, o := range t.present() {
-		st, err := o.read(ctx)
-		if err != nil {
-			return nil, err
-		}
-		if st.Phase == store.CatchUp {
+	all, err := t.refresh(ctx)
+	for _, o := range all {
+		if o.Recorded().Phase == store.CatchUp && !o.gone.Load() {
 			list = append(list, o)
 		}
 	}
-	return list, nil
+	return list, err
 }
 
 // SnapshotCatchUp lists, for each outbox that is to be caught up with and has no list, the rows to be published.
@@ -64,9 +61,9 @@ func (t *Tables) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 			return 0, err
 		}
 		rows += n
-		if _, err := o.read(ctx); err != nil {
-			return 0, err
-		}
+	}
+	if _, err := t.refresh(ctx); err != nil {
+		return 0, err
 	}
 	return rows, t.ListsReady(ctx)
 }

@@ -231,6 +231,13 @@ func (s *DB) EventSource() int32 {
 	return s.source.Load()
 }
 
+// FormOf gives this DB the form of another one's table, which differs from its own in its name only.
+func (s *DB) FormOf(other *DB, oid uint32) {
+	o := *other.TableSeen()
+	o.OID, o.OIDs, o.Schema, o.Name = oid, []uint32{oid}, s.Names.OutboxSchema, s.Names.OutboxTable
+	s.table.Store(&o)
+}
+
 // SetSource notes the number of (slot, table), and the table's.
 func (s *DB) SetSource(source int32, table uint32) {
 	s.oid.Store(table)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -68,7 +69,7 @@ WHERE s.slot = $1 AND s.table_name = $2 ORDER BY s.created_at DESC LIMIT 1`), s.
 func (s *DB) Registered(ctx context.Context) (list []record.Named, err error) {
 	err = s.Tx(ctx, Reading, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, s.Names.SQL(`SELECT s.table_oid, split_part(s.table_name, '.', 1),
- substr(s.table_name, strpos(s.table_name, '.') + 1), true, s.source
+ substr(s.table_name, strpos(s.table_name, '.') + 1), true, s.source, '', false
 FROM {source} s JOIN {state} t ON t.slot = s.slot || ':' || s.source WHERE s.slot = $1 ORDER BY s.source`),
 			s.Config.Slot)
 		if err == nil {
@@ -80,6 +81,31 @@ FROM {source} s JOIN {state} t ON t.slot = s.slot || ':' || s.source WHERE s.slo
 		return nil, fmt.Errorf("list the outboxes of slot %q: %w", s.Config.Slot, err)
 	}
 	return list, nil
+}
+
+// States are those of the outboxes that are registered, by their numbers.
+func (s *DB) States(ctx context.Context) (map[int32]*record.State, error) {
+	all := map[int32]*record.State{}
+	err := s.Tx(ctx, Reading, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, s.Names.SQL(strings.Replace(SelectState, "t.slot = $1",
+			"s.slot = $1 AND t.slot = s.slot || ':' || s.source", 1)), s.Config.Slot)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			st, err := ScanState(rows)
+			if err != nil {
+				return err
+			}
+			all[st.Source] = st
+		}
+		return rows.Err()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the states of the outboxes: %w", err)
+	}
+	return all, nil
 }
 
 // gather covers the outboxes that are registered, for a process that does not relay. What their tables have in common

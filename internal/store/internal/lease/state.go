@@ -59,6 +59,9 @@ func (s *Lease) Registered(ctx context.Context) (list []record.Named, err error)
 	return s.db.Registered(ctx)
 }
 
+// States are those of the outboxes that are registered, by their numbers.
+func (s *Lease) States(ctx context.Context) (map[int32]*record.State, error) { return s.db.States(ctx) }
+
 // SaveProgress records the confirmed LSN. It does not wait for the disk: a state row that is behind the slot is normal
 // after an unclean stop. After a CleanStop it changes nothing: a note that was on its way when the stop was recorded,
 // and that no one waits for any more, would let the slot look as if someone else had moved it. The caller limits the

@@ -60,4 +60,7 @@ type Named struct {
 	Schema, Name string
 	Published    bool  // by the publication
 	Source       int32 // its number, of one that is registered
+	// Form is the same for tables that differ in their names only, and changes with a table; empty: it is to be read.
+	Form  string
+	Whole bool // the publication has all rows and columns of it
 }
