@@ -51,7 +51,8 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 		postgres.slot postgres.publication postgres.schema
 		postgres.status_interval postgres.wal_sender_timeout postgres.pool_size postgres.on_slot_lost
 		postgres.allow_second_slot
-		outbox.table outbox.tables outbox.columns.id outbox.columns.aggregate_type outbox.columns.aggregate_id outbox.columns.event_type
+		outbox.table outbox.tables outbox.columns.id
+		outbox.columns.aggregate_type outbox.columns.aggregate_id outbox.columns.event_type
 		outbox.columns.payload outbox.columns.headers outbox.columns.created_at outbox.after_publish outbox.mark_set
 		outbox.dead_set outbox.retry_set outbox.published_when outbox.time_zone outbox.order_by outbox.catch_up
  outbox.catch_up_max

@@ -255,8 +255,8 @@ type relation struct {
 	check   func(*Config) string
 }
 
-var relations = slices.Concat(dryRuns, logins, secured, redisServers, webhooks, registries, aggregateless, failuresUndone,
-	severalOutboxes, more)
+var relations = slices.Concat(dryRuns, logins, secured, redisServers, webhooks, registries, aggregateless,
+	failuresUndone, severalOutboxes, more)
 
 var more = []relation{
 	{

@@ -83,8 +83,8 @@ Examples:
 const undefinedTable = "42P01" // SQLSTATE
 
 // notVerified is why several outboxes cannot be verified yet.
-const notVerified = "verify compares records by their ids, and outboxes may have the same; reconcile --dry-run --outbox " +
-	"NAME says whether rows of one are missing in the journal"
+const notVerified = "verify compares records by their ids, and outboxes may have the same; reconcile --dry-run " +
+	"--outbox NAME says whether rows of one are missing in the journal"
 
 // Run compares the table with the topics.
 func (c *verifyCommand) Run(a *cli.App) error {

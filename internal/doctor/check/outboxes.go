@@ -22,7 +22,7 @@ func (e *postgresExam) outboxes() error {
 	all, err := e.store.EachTable(e.ctx)
 	if err != nil {
 		e.add(Fail, "outboxes "+e.cfg.Outbox.Tables, err.Error(), "create a table that fits, or correct outbox.tables")
-		return nil //nolint:nilerr // it is reported
+		return nil
 	}
 	root, cfg, report := e.store, e.cfg, e.report
 	var first store.Outbox
@@ -36,7 +36,8 @@ func (e *postgresExam) outboxes() error {
 		if i == 0 {
 			first, lacking = e.table, e.lacking
 		} else if why := e.table.Beside(first); why != "" && e.table.OID != 0 && first.OID != 0 {
-			found.add(Fail, "outbox "+e.cfg.Outbox.Table, why, "give all outboxes of the slot one type, or correct outbox.tables")
+			found.add(Fail, "outbox "+e.cfg.Outbox.Table, why,
+				"give all outboxes of the slot one type, or correct outbox.tables")
 		}
 		wrong := slices.DeleteFunc(found.wrong(), func(f Finding) bool { return slices.Contains(report.Checks, f) })
 		if bad += min(len(wrong), 1); bad <= mostNamed {

@@ -45,8 +45,9 @@ func (s Setup) countOlderRows(ctx context.Context) error {
 		}
 	}
 	return &halt.Error{Code: halt.CatchUpTooLarge,
-		Reason: fmt.Sprintf("the outbox %s holds %s, and this is the first start", s.Config.Outbox.Named(), older.said(limit)),
-		Risk:   "publishing them may be unwanted (another worker may have published them already); no slot was created yet",
+		Reason: fmt.Sprintf("the outbox %s holds %s, and this is the first start", s.Config.Outbox.Named(),
+			older.said(limit)),
+		Risk: "publishing them may be unwanted (another worker may have published them already); no slot was created yet",
 		Remedy: "to publish them set outbox.catch_up_max higher (0: no limit); if they count as published, set " +
 			"outbox.published_when, or outbox.catch_up: false"}
 }

@@ -90,7 +90,8 @@ func (t *Tables) refresh(ctx context.Context) ([]*Outbox, error) {
 // Open makes Tables over the Store of the slot, which has the pattern.
 func Open(root *store.Store, publication string, log zerolog.Logger) *Tables {
 	chosen := root.Table()
-	return &Tables{Store: root, pattern: outbox.Pattern{Schema: chosen.Schema, Table: chosen.Name}, publication: publication, log: log, byOID: map[uint32]*Outbox{}, byForm: map[string]*Outbox{}}
+	return &Tables{Store: root, pattern: outbox.Pattern{Schema: chosen.Schema, Table: chosen.Name},
+		publication: publication, log: log, byOID: map[uint32]*Outbox{}, byForm: map[string]*Outbox{}}
 }
 
 // errNone reports that no table fits the pattern.
@@ -115,8 +116,8 @@ func (t *Tables) Unpublished() string {
 	if more := len(t.unpublished) - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return text + "; as their owner: " + store.AddToPublication(t.publication, names) + "; the rows that they have by then " +
-		"are published, too"
+	return text + "; as their owner: " + store.AddToPublication(t.publication, names) +
+		"; the rows that they have by then are published, too"
 }
 
 // present are the outboxes whose tables are there.

@@ -189,7 +189,7 @@ func (s *Desk) DeadLetter(ctx context.Context, id string) (*record.DeadLetterWho
 		return nil, fmt.Errorf("read the dead letter: %w", err)
 	}
 	d := found[0]
-	if err == nil && d.EditedAt != nil {
+	if d.EditedAt != nil {
 		d.Edits, err = s.edits(ctx, o, d.Source, id)
 	}
 	if err != nil {

@@ -149,8 +149,8 @@ func (s *Desk) parkedKeyless(ctx context.Context, tx pgx.Tx, o *db.Table, source
 		n := len(c.args)
 		fmt.Fprintf(&c.text, ` AND (p.topic, p.event_id) > ($%d::text, $%d::text::%s%s)`, n-1, n, o.IDType, o.Collate())
 	}
-	text := `SELECT ` + parkedHead + s.outboxOf("p") + `, 1::bigint FROM {parked} p WHERE p.source = $1 AND p.key IS NULL` +
-		c.text.String() +
+	text := `SELECT ` + parkedHead + s.outboxOf("p") +
+		`, 1::bigint FROM {parked} p WHERE p.source = $1 AND p.key IS NULL` + c.text.String() +
 		` ORDER BY p.topic, p.event_id LIMIT ` + strconv.Itoa(limit)
 	return s.collectParked(ctx, tx, text, c.args, into)
 }

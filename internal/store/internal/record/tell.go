@@ -124,7 +124,8 @@ func (p *FoundParking) tell(id, flag string) (says, do string) {
 		return says + ", behind a dead letter of its key, which holds its followers (retry.on_dead: hold)" + reason,
 			"Replay or discard that dead letter: cdc-relay dlq list" + flag
 	}
-	return says + ", next attempt at " + at(*p.NextRetryAt) + reason, "Nothing; or sooner: cdc-relay retry now " + id + flag
+	return says + ", next attempt at " + at(*p.NextRetryAt) + reason,
+		"Nothing; or sooner: cdc-relay retry now " + id + flag
 }
 
 func waiting(slot SlotStatus) (says, do string) {
