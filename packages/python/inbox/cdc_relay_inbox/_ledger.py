@@ -252,32 +252,35 @@ class Ledger:
                                         "holder": holder})
         return next_, bool(unclean)
 
-    def note(self, places: list[Place]) -> bool:
-        """Write how far partitions are. False: one has less than this process wrote, so it was set back."""
-        behind = self._ask("note offsets", """WITH mine AS (
-                SELECT * FROM unnest(%s::text[], %s::integer[], %s::bigint[], %s::bigint[]) AS u (topic, partition, next, wrote)),
-            moved AS (UPDATE {s}inbox_offset o SET next_offset = greatest(o.next_offset, u.next), at = now() FROM mine u
-                WHERE o.consumer = {s}inbox_register(%s) AND o.topic = u.topic AND o.partition = u.partition
-                AND o.next_offset >= u.wrote AND u.next > o.next_offset)
-            SELECT u.topic FROM mine u LEFT JOIN {s}inbox_offset o
-            ON o.consumer = {s}inbox_register(%s) AND o.topic = u.topic AND o.partition = u.partition
-            WHERE coalesce(o.next_offset, 0) < u.wrote""",
-                           ([p.topic for p in places], [p.partition for p in places], [p.next for p in places],
-                            [p.wrote for p in places], self.name, self.name))
-        return not behind
+    def note(self, places: Sequence[Place], events: Sequence[Read] = ()) -> int:
+        """
+        Write how far partitions are, unless the database lacks events, which this process had decided: it was restored.
 
-    def missing(self, events: list[Read]) -> int:
-        """Count the events that the database does not know, though this process had them decided: it was restored."""
-        # One look by the primary key for each: a plan for all of them can read the whole table.
-        [(n,)] = self._ask("look for decided events", """WITH me AS (SELECT {s}inbox_register(%s) AS c)
-            SELECT count(*) FROM me, unnest(%s::text[], %s::text[]) AS u (id, source)
-            WHERE (SELECT true FROM {s}inbox_event e WHERE e.consumer = me.c
-                AND e.source = CASE WHEN u.source IS NULL THEN 0
-                    ELSE (SELECT n.source FROM {s}inbox_source n WHERE n.name = u.source) END
-                AND e.event_id = u.id LIMIT 1) IS NOT TRUE""",
-                           (self.name, _array([r.id.lower() if r.uuid else r.id for r in events]),
-                            _array([None if r.uuid else r.source for r in events])))
-        return n
+        Return how many it lacks. SetBack: a partition has less than this process wrote.
+        """
+        # In one statement, as a restore can come between two. One look by the primary key for each event: a plan for
+        # all of them can read the whole table.
+        [(lacks, behind)] = self._ask("note offsets", """WITH me AS (SELECT {s}inbox_register(%s) AS c), mine AS (
+                SELECT * FROM unnest(%s::text[], %s::integer[], %s::bigint[], %s::bigint[])
+                    AS u (topic, partition, next, wrote)),
+            lost AS MATERIALIZED (SELECT count(*) AS n FROM me, unnest(%s::text[], %s::text[]) AS u (id, source)
+                WHERE (SELECT true FROM {s}inbox_event e WHERE e.consumer = me.c
+                    AND e.source = CASE WHEN u.source IS NULL THEN 0
+                        ELSE (SELECT n.source FROM {s}inbox_source n WHERE n.name = u.source) END
+                    AND e.event_id = u.id LIMIT 1) IS NOT TRUE),
+            moved AS (UPDATE {s}inbox_offset o SET next_offset = greatest(o.next_offset, u.next), at = now()
+                FROM mine u, me, lost WHERE o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
+                AND o.next_offset >= u.wrote AND u.next > o.next_offset AND lost.n = 0)
+            SELECT lost.n, EXISTS (SELECT FROM me CROSS JOIN mine u LEFT JOIN {s}inbox_offset o
+                ON o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
+                WHERE coalesce(o.next_offset, 0) < u.wrote) FROM lost""",
+                                      (self.name, [p.topic for p in places], [p.partition for p in places],
+                                       [p.next for p in places], [p.wrote for p in places],
+                                       _array([r.id.lower() if r.uuid else r.id for r in events]),
+                                       _array([None if r.uuid else r.source for r in events])))
+        if behind:
+            raise SetBack("the database has a lower offset than this process wrote")
+        return lacks
 
     def release(self, holder: str) -> None:
         self._ask("release partitions", """UPDATE {s}inbox_offset SET holder = NULL

@@ -222,6 +222,7 @@ class TopicsRunner:
 
     def _window(self, place: _Place, topic: Topic, pool: ThreadPoolExecutor, messages: list[Message]) -> None:
         """Decide messages, each key's in order, and write how far that is."""
+        next_ = messages[-1].offset + 1
         while True:
             lanes = Lanes(messages)
             futures: list[Future[None]] = [pool.submit(self._lanes, place, lanes, messages[0].offset)
@@ -236,15 +237,13 @@ class TopicsRunner:
                 future.result()
             if self._over(place):
                 return
-            if not self._until_available(place, lambda: self._inbox.ledger.missing([read(m) for m in messages])):
+            if not self._until_available(place, lambda: self._note(place, next_, messages)):
                 break
         if self._over(place):
             return
-        place.next = messages[-1].offset + 1
+        place.next = next_
         if self._queue:
             topic.settle()
-        else:
-            self._until_available(place, lambda: self._note(place, place.next))
 
     def _lanes(self, place: _Place, lanes: Lanes, first: int) -> None:
         """Decide what waits, beside other threads. first is where that begins."""
@@ -262,11 +261,13 @@ class TopicsRunner:
     def _over(self, place: _Place) -> bool:
         return place.over is not None or self._stop.is_set()
 
-    def _note(self, place: _Place, next: int) -> None:
-        """Write how far a log is. SetBack: the database has less than this process wrote."""
-        if not self._inbox.ledger.note([Place(place.topic, 0, next, place.wrote)]):
-            raise SetBack(f"the database has a lower offset of {place.topic} than {place.wrote}, which this process wrote")
-        place.wrote = max(place.wrote, next)
+    def _note(self, place: _Place, next: int, messages: Sequence[Message] = ()) -> int:
+        """Write how far a log is, and return how many of the messages, which were decided, the database lacks."""
+        places = [] if self._queue else [Place(place.topic, 0, next, place.wrote)]
+        lacks = self._inbox.ledger.note(places, [read(m) for m in messages])
+        if not lacks:
+            place.wrote = max(place.wrote, next)
+        return lacks
 
     def _until_available(self, place: _Place, work: Callable[[], T]) -> T | None:
         """Run work again while the database does not answer, until the place is over: None."""

@@ -142,9 +142,8 @@ class Runner:
                 self._serve(futures)
                 for future in futures:
                     future.result()
-                if not self._until_available(lambda: self._inbox.ledger.missing([read(m) for m in all_])):
+                if self._note(parts, all_):
                     break
-            self._note(parts, all_)
         except SetBack:
             if any(p.epoch == self._inbox.ledger.epoch for p in parts.values()):  # else a rebalance has begun again
                 self._begin_again()
@@ -186,27 +185,31 @@ class Runner:
             # Those that were revoked just now, too: librdkafka keeps them paused when they are assigned again.
             self._consumer.resume(paused)
 
-    def _note(self, parts: dict[tuple[str, int], _Part], messages: list[Message]) -> None:
+    def _note(self, parts: dict[tuple[str, int], _Part], messages: list[Message]) -> bool:
+        """False: the database lacks what was decided."""
         kept = [p for key, p in parts.items() if self._parts.get(key) is p]
         for p in kept:
             p.next = max(m.offset for m in messages if (m.topic, m.partition) == (p.topic, p.partition)) + 1
         if not kept:
-            return
-        if self._until_available(lambda: self._inbox.ledger.note(kept)) is False:
-            raise SetBack("an offset is less than what this process wrote")
+            return True
+        if self._until_available(lambda: self._inbox.ledger.note(kept, [read(m) for m in messages])):
+            return False
         for p in kept:
             p.wrote = max(p.wrote, p.next)
             if self._inbox.metrics:
                 _, high = self._consumer.get_watermark_offsets(TopicPartition(p.topic, p.partition), cached=True)
                 self._inbox.metrics.lag(p.topic, p.partition, max(0, high - p.next))
         self._consumer.commit(offsets=[TopicPartition(p.topic, p.partition, p.next) for p in kept], asynchronous=True)
+        return True
 
     def _check(self) -> None:
         """Notice a restored database also while no messages come."""
         places = [Place(p.topic, p.partition, p.wrote, p.wrote) for p in self._parts.values()]
         try:
-            if places and not self._inbox.ledger.note(places):
-                self._begin_again()
+            if places:
+                self._inbox.ledger.note(places)
+        except SetBack:
+            self._begin_again()
         except Unavailable as error:
             self.trouble = str(error)
 
