@@ -156,15 +156,14 @@ class Reader implements Running {
         if (!(error instanceof SetBack)) throw error
         return await this.beginAgain(place)
       }
-      place.next = last + 1n
-      if (!await this.write(place)) return
       resolveOffset(String(last))
       this.inbox.options.metrics?.lag(batch.topic, batch.partition, Number(BigInt(batch.highWatermark) - place.next))
     }
   }
 
-  /** Decides all messages of a window, each key's in order. false: it was given up, to be read again. */
+  /** Decides all messages of a window, each key's in order, and writes how far that is. false: it was given up. */
   private async window(messages: Message[], place: Place, heartbeat: () => Promise<void>): Promise<boolean> {
+    const next = messages.at(-1)!.offset + 1n
     let lost: unknown
     const beat = setInterval(() => { heartbeat().catch(error => { lost ??= error }) }, 500)
     try {
@@ -180,8 +179,11 @@ class Reader implements Running {
         }))
         if (lost) throw lost
         if (this.stopping) return false
-      } while (await this.untilAvailable(() => this.inbox.ledger.missing(messages.map(read))))
-      return !this.stopping
+      } while (await this.untilAvailable(() => this.inbox.ledger.note([{ ...place, next }], messages.map(read))))
+      if (this.stopping) return false
+      place.next = next
+      if (next > place.wrote) place.wrote = next
+      return true
     } finally {
       clearInterval(beat)
     }
@@ -194,24 +196,15 @@ class Reader implements Running {
     }
   }
 
-  /** Writes how far a partition is. false: the database was restored, and its partitions begin again. */
-  private async write(place: Place): Promise<boolean> {
-    const { next } = place
-    const behind = await this.untilAvailable(() => this.inbox.ledger.note([{ ...place, next }]))
-    if (behind === undefined) return false
-    if (behind.length === 0) {
-      if (next > place.wrote) place.wrote = next
-      return true
-    }
-    await this.beginAgain(place)
-    return false
-  }
-
   /** Notices a restored database also while no messages come. */
   private async check() {
     try {
       const places = Array.from(this.places.values(), p => ({ ...p, next: p.wrote }))
-      if (places.length > 0 && (await this.inbox.ledger.note(places)).length > 0) await this.beginAgain(places[0]!)
+      if (places.length === 0) return
+      await this.inbox.ledger.note(places).catch(async error => {
+        if (!(error instanceof SetBack)) throw error
+        await this.beginAgain(places[0]!)
+      })
     } catch (error) {
       this.inbox.log('warn', `inbox: ${describe(error)}`)
     }

@@ -243,30 +243,33 @@ export class Ledger {
     return starts
   }
 
-  /** Writes how far partitions are. Those are returned that have less than this process wrote: they were set back. */
-  async note(places: (Place & { wrote: bigint })[]): Promise<Place[]> {
-    const { rows } = await this.answer('note offsets', this.pool.query(`WITH mine AS (
-        SELECT * FROM unnest($2::text[], $3::integer[], $4::bigint[], $5::bigint[]) AS u (topic, partition, next, wrote)),
-      moved AS (UPDATE ${this.s}inbox_offset o SET next_offset = greatest(o.next_offset, u.next), at = now() FROM mine u
-        WHERE o.consumer = ${this.s}inbox_register($1) AND o.topic = u.topic AND o.partition = u.partition
-        AND o.next_offset >= u.wrote AND u.next > o.next_offset)
-      SELECT u.topic, u.partition, coalesce(o.next_offset, 0) AS next FROM mine u LEFT JOIN ${this.s}inbox_offset o
-      ON o.consumer = ${this.s}inbox_register($1) AND o.topic = u.topic AND o.partition = u.partition
-      WHERE coalesce(o.next_offset, 0) < u.wrote`,
-    [this.name, places.map(p => p.topic), places.map(p => p.partition), places.map(p => p.next), places.map(p => p.wrote)]))
-    return rows.map(row => ({ topic: row.topic, partition: row.partition, next: BigInt(row.next) }))
-  }
-
-  /** Counts the events that the database does not know, though this process had them decided: it was restored. */
-  async missing(events: Read[]): Promise<number> {
-    // One look by the primary key for each: a plan for all of them can read the whole table.
-    const { rows } = await this.answer('look for decided events', this.pool.query(`WITH me AS (SELECT ${this.s}inbox_register($1) AS c)
-      SELECT count(*)::integer AS n FROM me, unnest($2::text[], $3::text[]) AS u (id, source)
-      WHERE (SELECT true FROM ${this.s}inbox_event e WHERE e.consumer = me.c
-        AND e.source = CASE WHEN ${this.s}inbox_is_uuid(u.id) THEN 0
-          ELSE (SELECT n.source FROM ${this.s}inbox_source n WHERE n.name = u.source) END
-        AND e.event_id = CASE WHEN ${this.s}inbox_is_uuid(u.id) THEN lower(u.id) ELSE u.id END LIMIT 1) IS NOT TRUE`,
-    [this.name, events.map(r => r.id), events.map(r => r.source)]))
+  /**
+   * Writes how far partitions are, unless the database lacks events, which this process had decided: it was restored.
+   * Returns how many it lacks. It throws SetBack if a partition has less than this process wrote.
+   */
+  async note(places: (Place & { wrote: bigint })[], events: Read[] = []): Promise<number> {
+    // In one statement, as a restore can come between two. One look by the primary key for each event: a plan for all
+    // of them can read the whole table.
+    const { rows } = await this.answer('note offsets', this.pool.query(`WITH
+      me AS (SELECT ${this.s}inbox_register($1) AS c),
+      mine AS (SELECT * FROM unnest($2::text[], $3::integer[], $4::bigint[], $5::bigint[])
+        AS u (topic, partition, next, wrote)),
+      lost AS MATERIALIZED (SELECT count(*)::integer AS n FROM me, unnest($6::text[], $7::text[]) AS u (id, source)
+        WHERE (SELECT true FROM ${this.s}inbox_event e WHERE e.consumer = me.c
+          AND e.source = CASE WHEN ${this.s}inbox_is_uuid(u.id) THEN 0
+            ELSE (SELECT n.source FROM ${this.s}inbox_source n WHERE n.name = u.source) END
+          AND e.event_id = CASE WHEN ${this.s}inbox_is_uuid(u.id) THEN lower(u.id) ELSE u.id END LIMIT 1) IS NOT TRUE),
+      moved AS (UPDATE ${this.s}inbox_offset o SET next_offset = greatest(o.next_offset, u.next), at = now()
+        FROM mine u, me, lost WHERE o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
+        AND o.next_offset >= u.wrote AND u.next > o.next_offset AND lost.n = 0)
+      SELECT lost.n, (SELECT min(format('%s/%s: the database has offset %s, and this process wrote %s', u.topic,
+          u.partition, coalesce(o.next_offset, 0), u.wrote))
+        FROM me CROSS JOIN mine u LEFT JOIN ${this.s}inbox_offset o
+        ON o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
+        WHERE coalesce(o.next_offset, 0) < u.wrote) AS behind FROM lost`,
+    [this.name, places.map(p => p.topic), places.map(p => p.partition), places.map(p => p.next),
+      places.map(p => p.wrote), events.map(r => r.id), events.map(r => r.source)]))
+    if (rows[0].behind) throw new SetBack(rows[0].behind)
     return rows[0].n
   }
 

@@ -228,15 +228,15 @@ class Readers implements Running {
   private async window(messages: Message[], place: Place, topic: Topic) {
     if (messages.length === 0) return
     const { signal } = place.over
+    const next = messages.at(-1)!.offset + 1n
     do {
       const size = () => messages[0]!.offset < place.carefulBelow ? 1 : this.inbox.pace.next()
       await inPortions(lanesOf(messages), this.workers, size, portion => this.slots.run(() => this.portion(portion, place)))
       signal.throwIfAborted()
-    } while (await this.untilAvailable(place, () => this.inbox.ledger.missing(messages.map(read))))
+    } while (await this.untilAvailable(place, () => this.note(place, next, messages)))
     signal.throwIfAborted()
-    place.next = messages.at(-1)!.offset + 1n
+    place.next = next
     if (this.source.queue) await topic.settle()
-    else await this.untilAvailable(place, () => this.note(place, place.next))
   }
 
   private async portion(messages: Message[], place: Place) {
@@ -247,12 +247,13 @@ class Readers implements Running {
     }
   }
 
-  /** Writes how far a log is. It throws SetBack if the database has less than this process wrote. */
-  private async note(place: Place, next: bigint) {
+  /** Writes how far a log is, and returns how many of the messages, which were decided, the database lacks. */
+  private async note(place: Place, next: bigint, messages: Message[] = []): Promise<number> {
     const { topic, partition, wrote } = place
-    const [behind] = await this.inbox.ledger.note([{ topic, partition, wrote, next }])
-    if (behind) throw new SetBack(`the database has offset ${behind.next} of ${topic}, and this process wrote ${wrote}`)
-    if (next > place.wrote) place.wrote = next
+    const places = this.source.queue ? [] : [{ topic, partition, wrote, next }]
+    const lacks = await this.inbox.ledger.note(places, messages.map(read))
+    if (lacks === 0 && next > place.wrote) place.wrote = next
+    return lacks
   }
 
   /** Runs work again while the database does not answer, until the place is over: undefined. */
