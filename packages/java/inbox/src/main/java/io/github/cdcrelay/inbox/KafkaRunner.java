@@ -260,8 +260,7 @@ public final class KafkaRunner implements Runnable, AutoCloseable {
                     }
                 });
                 serve(futures);
-            } while (untilAvailable(() -> inbox.ledger.missing(reads)) > 0);
-            note(of, next);
+            } while (!note(of, next, reads));
         } catch (SetBack e) {
             if (of.values().stream().anyMatch(part -> part.epoch == inbox.ledger.epoch())) { // else a rebalance has
                 beginAgain();
@@ -335,21 +334,23 @@ public final class KafkaRunner implements Runnable, AutoCloseable {
         return true;
     }
 
-    private void note(Map<TopicPartition, Part> of, Map<TopicPartition, Long> next) {
+    /** Returns false if the database lacks events, which were decided. */
+    private boolean note(Map<TopicPartition, Part> of, Map<TopicPartition, Long> next, List<Read> events) {
         var kept = new HashMap<TopicPartition, Part>(of);
         kept.entrySet().removeIf(entry -> parts.get(entry.getKey()) != entry.getValue());
         if (kept.isEmpty()) {
-            return;
+            return true;
         }
         kept.forEach((place, part) -> part.next = next.get(place));
-        if (!untilAvailable(() -> inbox.ledger.note(places(kept, false)))) {
-            throw new SetBack("an offset is less than what this process wrote");
+        if (untilAvailable(() -> inbox.ledger.note(places(kept, false), events)) > 0) {
+            return false;
         }
         kept.values().forEach(part -> part.wrote = Math.max(part.wrote, part.next));
         kept.keySet().forEach(this::measureLag);
         var offsets = kept.entrySet().stream().collect(
                 Collectors.toMap(Map.Entry::getKey, entry -> new OffsetAndMetadata(entry.getValue().next)));
         consumer.commitAsync(offsets, null); // the database's are what counts
+        return true;
     }
 
     private void measureLag(TopicPartition place) {
@@ -369,9 +370,11 @@ public final class KafkaRunner implements Runnable, AutoCloseable {
     /** Notices a restored database also while no messages come. */
     private void check() {
         try {
-            if (!parts.isEmpty() && !inbox.ledger.note(places(parts, true))) {
-                beginAgain();
+            if (!parts.isEmpty()) {
+                inbox.ledger.note(places(parts, true), List.of());
             }
+        } catch (SetBack e) {
+            beginAgain();
         } catch (Unavailable e) {
             troubled(e);
         }

@@ -332,37 +332,39 @@ final class Ledger {
         return new Start((Long) row[0], Boolean.TRUE.equals(row[1]));
     }
 
-    /** Writes how far partitions are. false: one has less than this process wrote, so it was set back. */
-    boolean note(List<Place> places) {
-        return ask("note offsets", """
+    /**
+     * Writes how far partitions are, unless the database lacks events, which this process had decided: it was restored.
+     * Returns how many it lacks. SetBack: a partition has less than this process wrote.
+     */
+    long note(List<Place> places, List<Read> events) {
+        // In one statement, as a restore can come between two. One look by the primary key for each event: a plan for
+        // all of them can read the whole table.
+        var row = ask("note offsets", """
                 WITH me AS (SELECT {s}inbox_register(?) AS c), mine AS (
                     SELECT * FROM unnest(?::text[], ?::integer[], ?::bigint[], ?::bigint[])
                     AS u (topic, partition, next, wrote)),
+                lost AS MATERIALIZED (SELECT count(*) AS n FROM me, unnest(?::text[], ?::text[]) AS u (id, source)
+                    WHERE (SELECT true FROM {s}inbox_event e WHERE e.consumer = me.c
+                        AND e.source = CASE WHEN {s}inbox_is_uuid(u.id) THEN 0
+                            ELSE (SELECT n.source FROM {s}inbox_source n WHERE n.name = u.source) END
+                        AND e.event_id = CASE WHEN {s}inbox_is_uuid(u.id) THEN lower(u.id) ELSE u.id END LIMIT 1)
+                        IS NOT TRUE),
                 moved AS (UPDATE {s}inbox_offset o SET next_offset = greatest(o.next_offset, u.next), at = now()
-                    FROM mine u, me WHERE o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
-                    AND o.next_offset >= u.wrote AND u.next > o.next_offset)
-                SELECT u.topic FROM me CROSS JOIN mine u LEFT JOIN {s}inbox_offset o
-                ON o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
-                WHERE coalesce(o.next_offset, 0) < u.wrote""",
+                    FROM mine u, me, lost WHERE o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
+                    AND o.next_offset >= u.wrote AND u.next > o.next_offset AND lost.n = 0)
+                SELECT lost.n, EXISTS (SELECT FROM me CROSS JOIN mine u LEFT JOIN {s}inbox_offset o
+                    ON o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
+                    WHERE coalesce(o.next_offset, 0) < u.wrote) FROM lost""",
                 name, places.stream().map(Place::topic).toArray(String[]::new),
                 places.stream().map(Place::partition).toArray(Integer[]::new),
                 places.stream().map(Place::next).toArray(Long[]::new),
-                places.stream().map(Place::wrote).toArray(Long[]::new)).isEmpty();
-    }
-
-    /** Counts the events that the database does not know, though this process had them decided: it was restored. */
-    long missing(List<Read> events) {
-        // One look by the primary key for each: a plan for all of them can read the whole table.
-        return (Long) ask("look for decided events", """
-                WITH me AS (SELECT {s}inbox_register(?) AS c)
-                SELECT count(*) FROM me, unnest(?::text[], ?::text[]) AS u (id, source)
-                WHERE (SELECT true FROM {s}inbox_event e WHERE e.consumer = me.c
-                    AND e.source = CASE WHEN {s}inbox_is_uuid(u.id) THEN 0
-                        ELSE (SELECT n.source FROM {s}inbox_source n WHERE n.name = u.source) END
-                    AND e.event_id = CASE WHEN {s}inbox_is_uuid(u.id) THEN lower(u.id) ELSE u.id END LIMIT 1)
-                    IS NOT TRUE""",
-                name, events.stream().map(r -> r.id).toArray(String[]::new),
-                events.stream().map(r -> r.source).toArray(String[]::new)).get(0)[0];
+                places.stream().map(Place::wrote).toArray(Long[]::new),
+                events.stream().map(r -> r.id).toArray(String[]::new),
+                events.stream().map(r -> r.source).toArray(String[]::new)).get(0);
+        if ((Boolean) row[1]) {
+            throw new SetBack("the database has a lower offset than this process wrote");
+        }
+        return (Long) row[0];
     }
 
     void release(String holder) {

@@ -260,7 +260,7 @@ public abstract class TopicsRunner implements Runnable, AutoCloseable {
         try {
             boolean mine = lease.hold(place.topic);
             if (!queue) { // it notices a restored database also while no messages come
-                note(place, place.wrote);
+                note(place, place.wrote, List.of());
             }
             if (!mine) {
                 throw new Held("another process has taken " + place.topic + " over: this one did not answer in time");
@@ -290,7 +290,8 @@ public abstract class TopicsRunner implements Runnable, AutoCloseable {
     private void window(Place place, Topic topic, ExecutorService pool, List<Message> messages) throws Exception {
         var reads = messages.stream().map(Read::new).toList();
         boolean careful = messages.get(0).offset() < place.carefulBelow;
-        Long missing;
+        long next = messages.get(messages.size() - 1).offset() + 1;
+        Long lacks;
         do {
             var lanes = new Lanes(reads);
             int threads = Math.min(workers, lanes.size());
@@ -308,16 +309,14 @@ public abstract class TopicsRunner implements Runnable, AutoCloseable {
                 tick(place, topic);
                 beat(place, topic);
             }
-            missing = untilAvailable(place, () -> inbox.ledger.missing(reads));
-        } while (missing != null && missing > 0);
+            lacks = untilAvailable(place, () -> note(place, next, reads));
+        } while (lacks != null && lacks > 0);
         if (isOver(place)) {
             return;
         }
-        place.next = messages.get(messages.size() - 1).offset() + 1;
+        place.next = next;
         if (queue) {
             topic.settle();
-        } else {
-            untilAvailable(place, () -> note(place, place.next));
         }
     }
 
@@ -352,14 +351,15 @@ public abstract class TopicsRunner implements Runnable, AutoCloseable {
         return place.over != null || stop.isSet();
     }
 
-    /** Writes how far a log is. SetBack: the database has less than this process wrote. */
-    private boolean note(Place place, long next) {
-        if (!inbox.ledger.note(List.of(new Ledger.Place(place.topic, 0, next, place.wrote)))) {
-            throw new SetBack("the database has a lower offset of " + place.topic + " than " + place.wrote
-                    + ", which this process wrote");
+    /** Writes how far a log is, and returns how many of the events, which were decided, the database lacks. */
+    private long note(Place place, long next, List<Read> events) {
+        var places = queue ? List.<Ledger.Place>of()
+                : List.of(new Ledger.Place(place.topic, 0, next, place.wrote));
+        long lacks = inbox.ledger.note(places, events);
+        if (lacks == 0) {
+            place.wrote = Math.max(place.wrote, next);
         }
-        place.wrote = Math.max(place.wrote, next);
-        return true;
+        return lacks;
     }
 
     /** Runs work again while the database does not answer, until the place is over: null. */
