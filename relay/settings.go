@@ -38,7 +38,7 @@ func NewSetup(c config.Config, tables Tables, log zerolog.Logger) Setup {
 // allTables is the SQL side of the relay: of one outbox the Store itself.
 func allTables(c config.Config, real *store.Store, log zerolog.Logger) Tables {
 	if c.Outbox.Tables != "" {
-		return outboxes.Open(real, c.Postgres.Publication, log)
+		return outboxes.Open(real, c.Postgres, log)
 	}
 	return real
 }

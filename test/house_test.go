@@ -163,7 +163,7 @@ var house = map[string]room{
 		own: []string{"internal/outbox", "internal/store"}, external: []string{"github.com/rs/zerolog"},
 	},
 	"internal/run/outboxes": { // of decoder it uses what a relation is called
-		own:      []string{"decoder", "internal/outbox", "internal/store"},
+		own:      []string{"config", "decoder", "internal/outbox", "internal/run/halt", "internal/store"},
 		external: []string{"github.com/rs/zerolog"},
 	},
 	"internal/run/bootstrap": { // of store it uses the rows of state and slot, and what an error means

@@ -262,6 +262,10 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		}},
 		{"Registered", func(ctx context.Context) error { _, err := s.Registered(ctx); return err }},
 		{"States", func(ctx context.Context) error { _, err := s.States(ctx); return err }},
+		{"MemoriesOf", func(ctx context.Context) error {
+			_, err := s.MemoriesOf(ctx, []store.Named{{OID: 1, Schema: "app", Name: "outbox_events"}})
+			return err
+		}},
 		{"Barrier", barrier},
 		{"Walsender", func(ctx context.Context) error { _, err := s.Walsender(ctx, 1); return err }},
 		{"OldTransactions", func(ctx context.Context) error { _, err := s.OldTransactions(ctx, time.Hour); return err }},

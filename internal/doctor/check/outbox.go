@@ -175,6 +175,9 @@ func (e *postgresExam) lacks(name, role string, missing []store.Grant) {
 
 // relayTables looks at the relay's own tables: whether init made them and whether this role may use them.
 func (e *postgresExam) relayTables() error {
+	if e.cfg.Outbox.Tables != "" && e.table.OID == 0 {
+		return nil // none of the outboxes fits, as was said
+	}
 	if e.table.OID != 0 && len(e.lacking) == 0 {
 		_, err := e.shared().Plan(e.ctx)
 		if obstacle, is := errors.AsType[*store.ObstacleError](err); is { // init would say the same

@@ -17,7 +17,7 @@ const (
 )
 
 // outboxes looks at each table that outbox.tables chooses. What is right with all of them is one line. The first one
-// stands for all where the relay's own tables depend on what they have in common.
+// that fits stands for all where the relay's own tables depend on what they have in common.
 func (e *postgresExam) outboxes() error {
 	all, err := e.store.EachTable(e.ctx)
 	if err != nil {
@@ -28,14 +28,14 @@ func (e *postgresExam) outboxes() error {
 	var first store.Outbox
 	var lacking map[bool][]store.Grant
 	bad := 0
-	for i, one := range all[:min(len(all), mostOutboxes)] {
+	for _, one := range all[:min(len(all), mostOutboxes)] {
 		found := &Report{}
 		e.table, e.lacking = store.Outbox{}, nil
 		e.store, e.report, e.cfg.Outbox = one, found, ofTable(cfg.Outbox, one.Table())
 		e.each(append(e.ofOutbox(), e.published))
-		if i == 0 {
+		if first.OID == 0 {
 			first, lacking = e.table, e.lacking
-		} else if why := e.table.Beside(first); why != "" && e.table.OID != 0 && first.OID != 0 {
+		} else if why := e.table.Beside(first); why != "" && e.table.OID != 0 {
 			found.add(Fail, "outbox "+e.cfg.Outbox.Table, why,
 				"give all outboxes of the slot one type, or correct outbox.tables")
 		}
@@ -92,11 +92,50 @@ func (e *postgresExam) published() error {
 	return e.publication()
 }
 
+// severalMemories says whose what relays have recorded of the tables is.
+func (e *postgresExam) severalMemories() error {
+	if e.table.OID == 0 || len(e.lacking) > 0 {
+		return nil // said already
+	}
+	list, err := e.fitting()
+	if err != nil {
+		return err
+	}
+	memories, err := e.store.MemoriesOf(e.ctx, list)
+	if err != nil || len(memories) == 0 {
+		return err
+	}
+	const name = "the relay's memory"
+	own := map[uint32]bool{}
+	for _, m := range memories {
+		own[m.TableOID] = own[m.TableOID] || m.Slot == e.cfg.Postgres.Slot
+		if m.Slot == e.cfg.Postgres.Slot && m.SystemID != "" && e.systemID != "" && m.SystemID != e.systemID {
+			e.add(Fail, name, fmt.Sprintf("is of server %s, and this is server %s", m.SystemID, e.systemID),
+				"correct postgres.url")
+			return nil
+		}
+	}
+	others := slices.DeleteFunc(memories, func(m store.Memory) bool {
+		return own[m.TableOID] || !slices.ContainsFunc(list, func(n store.Named) bool { return n.OID == m.TableOID })
+	})
+	if len(others) == 0 {
+		e.add(OK, name, "is of this slot and server", "")
+		return nil
+	}
+	e.otherMemories(name, others)
+	return nil
+}
+
+// fitting are the tables that outbox.tables chooses.
+func (e *postgresExam) fitting() ([]store.Named, error) {
+	schema, table := config.SplitTable(e.cfg.Outbox.Tables)
+	return e.store.Outboxes(e.ctx, outbox.Pattern{Schema: schema, Table: table}, e.cfg.Postgres.Publication)
+}
+
 // severalPublished looks which of the tables the publication has.
 func (e *postgresExam) severalPublished() error {
-	schema, table := config.SplitTable(e.cfg.Outbox.Tables)
 	name := e.cfg.Postgres.Publication
-	list, err := e.store.Outboxes(e.ctx, outbox.Pattern{Schema: schema, Table: table}, name)
+	list, err := e.fitting()
 	if err != nil || len(list) == 0 {
 		return err
 	}

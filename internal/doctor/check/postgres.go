@@ -46,7 +46,7 @@ func examinePostgres(ctx context.Context, cfg config.Config, r *Report) {
 		looks = append(looks, e.ofOutbox()...)
 		looks = append(looks, e.relayTables, e.memory, e.publication, e.slot, e.decoding)
 	} else {
-		looks = append(looks, e.outboxes, e.relayTables, e.severalPublished, e.slot, e.decoding)
+		looks = append(looks, e.outboxes, e.relayTables, e.severalMemories, e.severalPublished, e.slot, e.decoding)
 	}
 	e.each(looks)
 }

@@ -78,6 +78,9 @@ func readOnly(cause error) *halt.Error {
 // there, what is wrong is one of its columns, and the error says which and how to repair it.
 func explainTable(err error) error {
 	_, isHidden := errors.AsType[*store.HiddenError](err)
+	if h, is := errors.AsType[*halt.Error](err); is {
+		return h
+	}
 	if isHidden || errors.Is(err, store.ErrNoOutbox) || store.Classify(err) != store.Unclassified || login.Of(err) != nil {
 		return explainStore(err)
 	}

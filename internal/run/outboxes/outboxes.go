@@ -21,6 +21,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
@@ -31,7 +32,7 @@ import (
 type Tables struct {
 	*store.Store // of the slot
 	pattern      outbox.Pattern
-	publication  string
+	config       config.Postgres
 	log          zerolog.Logger
 
 	mu          sync.Mutex
@@ -88,10 +89,10 @@ func (t *Tables) refresh(ctx context.Context) ([]*Outbox, error) {
 }
 
 // Open makes Tables over the Store of the slot, which has the pattern.
-func Open(root *store.Store, publication string, log zerolog.Logger) *Tables {
+func Open(root *store.Store, c config.Postgres, log zerolog.Logger) *Tables {
 	chosen := root.Table()
 	return &Tables{Store: root, pattern: outbox.Pattern{Schema: chosen.Schema, Table: chosen.Name},
-		publication: publication, log: log, byOID: map[uint32]*Outbox{}, byForm: map[string]*Outbox{}}
+		config: c, log: log, byOID: map[uint32]*Outbox{}, byForm: map[string]*Outbox{}}
 }
 
 // errNone reports that no table fits the pattern.
@@ -116,7 +117,7 @@ func (t *Tables) Unpublished() string {
 	if more := len(t.unpublished) - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	return text + "; as their owner: " + store.AddToPublication(t.publication, names) +
+	return text + "; as their owner: " + store.AddToPublication(t.config.Publication, names) +
 		"; the rows that they have by then are published, too"
 }
 
@@ -137,7 +138,7 @@ func (t *Tables) Known() []*Outbox {
 // Outbox looks which tables there are, and returns the shape that they share, with the OID 0. Tables that are new to a
 // slot that has a state are registered: what they held before is left to a sweep.
 func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
-	list, err := t.Outboxes(ctx, t.pattern, t.publication)
+	list, err := t.Outboxes(ctx, t.pattern, t.config.Publication)
 	if err != nil {
 		return store.Outbox{}, err
 	}
@@ -198,6 +199,11 @@ func (t *Tables) find(ctx context.Context, n store.Named, st *store.State, phase
 	case st != nil:
 		o.Know(st)
 	case system != "":
+		if phase == store.Stream {
+			if err = t.unclaimed(ctx, n); err != nil {
+				return nil, err
+			}
+		}
 		if st, err = o.Register(ctx, system, timeline, n.OID, phase); err != nil {
 			return nil, err
 		}
@@ -335,60 +341,4 @@ func (t *Tables) State(ctx context.Context) (*store.State, error) {
 		return nil, err
 	}
 	return st, nil
-}
-
-// Memories are none: what is recorded belongs to the sources of the slot.
-func (t *Tables) Memories(context.Context) ([]store.Memory, error) { return nil, nil }
-
-// Migrate makes the relay's tables for ids of the type that the outboxes have.
-func (t *Tables) Migrate(ctx context.Context) error {
-	all := t.present()
-	if len(all) == 0 {
-		if _, err := t.Outbox(ctx); err != nil {
-			return err
-		}
-		all = t.present()
-	}
-	return all[0].Migrate(ctx)
-}
-
-// CheckExpressions asks for each form of table whether the server takes what the configuration puts into SQL.
-func (t *Tables) CheckExpressions(ctx context.Context) error {
-	checked := map[string]bool{}
-	for _, o := range t.present() {
-		if o.form != "" && checked[o.form] {
-			continue
-		}
-		checked[o.form] = true
-		if err := o.CheckExpressions(ctx); err != nil {
-			return fmt.Errorf("outbox %s.%s: %w", o.Schema, o.Name, err)
-		}
-	}
-	return nil
-}
-
-// CreatePublication creates the publication of the tables that there are, if there is none of that name.
-func (t *Tables) CreatePublication(ctx context.Context, name string) error {
-	var tables []store.Named
-	for _, o := range t.present() {
-		tables = append(tables, store.Named{Schema: o.Schema, Name: o.Name})
-	}
-	return t.CreatePublicationOf(ctx, name, tables)
-}
-
-// CheckPublication says what is wrong with the publication, as it is for each of its tables.
-func (t *Tables) CheckPublication(ctx context.Context, name string) ([]store.Problem, error) {
-	t.mu.Lock()
-	whole := t.whole
-	t.mu.Unlock()
-	for i, o := range t.present() {
-		if i > 0 && whole[o.Shape.OID] { // the first one shows what is wrong with the publication itself
-			continue
-		}
-		problems, err := o.CheckPublication(ctx, name)
-		if err != nil || len(problems) > 0 {
-			return problems, err
-		}
-	}
-	return nil, nil
 }

@@ -223,6 +223,9 @@ func (t *Tables) ShowRetried(ctx context.Context, skip, limit int) (due, left in
 	return inTurn(t, &t.rounds.retried, func(o *Outbox) (int, int, error) { return o.ShowRetried(ctx, skip, limit) })
 }
 
+// Tables is how many there are.
+func (t *Tables) Tables() int { return len(t.present()) }
+
 // arrivedAgain is when a table is named again that was not looked through after all, as the session has ended.
 const arrivedAgain = time.Minute
 

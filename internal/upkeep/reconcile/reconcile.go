@@ -29,14 +29,6 @@ type Tables interface {
 	EmitToken(ctx context.Context, prefix, content string) (outbox.LSN, error)
 }
 
-// several is implemented by Tables of several outboxes: a round is of one of them.
-type several interface {
-	// NextTable has the rounds that follow be of the next one, and reports whether the present one was the last of all.
-	NextTable() (over bool)
-	// Arrived has them be of one that was never looked through, if there is one that it has not named before.
-	Arrived() bool
-}
-
 // Stream is the stream of one session, in commit order, past what comes again after a start.
 type Stream interface {
 	Epoch() int64
@@ -299,7 +291,7 @@ func (c *Reconciler) round(ctx context.Context, s Stream) error {
 		return err
 	}
 	whole := len(ids) < unrecordedMost
-	c.due = time.Now().Add(max(c.interval, roundRest*read))
+	c.due = time.Now().Add(max(c.pause(), roundRest*read))
 	if !whole {
 		c.due = time.Now() // there may be more
 	}
@@ -313,25 +305,6 @@ func (c *Reconciler) round(ctx context.Context, s Stream) error {
 		return c.turn(ctx)
 	}
 	return nil
-}
-
-// turn goes on to the next of several outboxes, if there are several, when one is done with.
-func (c *Reconciler) turn(ctx context.Context) error {
-	tables, are := c.tables.(several)
-	if !are || c.sweep != nil {
-		return nil
-	}
-	tables.NextTable()
-	return c.read(ctx)
-}
-
-// read reads how far the table of the next rounds was looked through.
-func (c *Reconciler) read(ctx context.Context) error {
-	state, err := c.tables.AuditState(ctx)
-	if err == nil {
-		c.state, c.horizon = state, horizon{}
-	}
-	return err
 }
 
 // judge says what a finished round means.

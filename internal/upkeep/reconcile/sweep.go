@@ -111,7 +111,7 @@ func (c *Reconciler) look(ctx context.Context, s Stream, w *sweep) (seen int, er
 // swept ends a sweep.
 func (c *Reconciler) swept(ctx context.Context, w *sweep, missed int) error {
 	c.sweep = nil
-	c.due = time.Now().Add(max(c.interval, roundRest*w.took))
+	c.due = time.Now().Add(max(c.pause(), roundRest*w.took))
 	if !c.state.Ranged || w.instead {
 		c.judge(missed, true, w.began)
 	}

@@ -24,7 +24,7 @@ const memoriesSQL = `SELECT s.source, s.slot, s.table_oid, s.table_name,
   OR EXISTS (SELECT FROM {dlq} d WHERE d.source = s.source), r.slot_name IS NOT NULL, coalesce(r.active_pid, 0)
 FROM {source} s LEFT JOIN {state} t ON t.source = s.source
 LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.plugin = 'pgoutput' AND r.database = current_database()
-WHERE s.slot = $1 OR s.table_oid = $2::oid OR s.table_name = $3 ORDER BY s.created_at DESC, s.source`
+WHERE s.slot = $1 OR s.table_oid = ANY ($2::oid[]) OR s.table_name = ANY ($3) ORDER BY s.created_at DESC, s.source`
 
 // Memories lists what relays have recorded in this schema under the slot, for the outbox, or for a table of its name;
 // latest first. It is empty where no relay has run.
@@ -35,7 +35,7 @@ func (s *Lease) Memories(ctx context.Context) ([]record.Memory, error) {
 	}
 	var found []record.Memory
 	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) (err error) {
-		found, err = s.memories(ctx, tx, o.OID)
+		found, err = s.memories(ctx, tx, []uint32{o.OID}, []string{s.tableName()})
 		return err
 	})
 	if err != nil {
@@ -44,13 +44,29 @@ func (s *Lease) Memories(ctx context.Context) ([]record.Memory, error) {
 	return found, nil
 }
 
-func (s *Lease) memories(ctx context.Context, tx pgx.Tx, table uint32) ([]record.Memory, error) {
+// MemoriesOf is Memories for several tables.
+func (s *Lease) MemoriesOf(ctx context.Context, tables []record.Named) (found []record.Memory, err error) {
+	oids, names := make([]uint32, len(tables)), make([]string, len(tables))
+	for i, t := range tables {
+		oids[i], names[i] = t.OID, t.Schema+"."+t.Name
+	}
+	err = s.db.Tx(ctx, db.Reading, func(tx pgx.Tx) (err error) {
+		found, err = s.memories(ctx, tx, oids, names)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for what relays have recorded: %w", err)
+	}
+	return found, nil
+}
+
+func (s *Lease) memories(ctx context.Context, tx pgx.Tx, tables []uint32, names []string) ([]record.Memory, error) {
 	var there bool
 	err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, s.db.Names.Source).Scan(&there)
 	if err != nil || !there {
 		return nil, err
 	}
-	rows, err := tx.Query(ctx, s.db.Names.SQL(memoriesSQL), s.db.Config.Slot, table, s.tableName())
+	rows, err := tx.Query(ctx, s.db.Names.SQL(memoriesSQL), s.db.Config.Slot, tables, names)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +106,7 @@ func (s *Lease) adopt(ctx context.Context, tx pgx.Tx, home record.Home, a *recor
 	if err := s.slotIsHere(ctx, tx); err != nil {
 		return err
 	}
-	all, err := s.memories(ctx, tx, a.TableOID)
+	all, err := s.memories(ctx, tx, []uint32{a.TableOID}, []string{s.tableName()})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,96 @@
+package outboxes
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cdc-relay/cdc-relay/internal/run/halt"
+	"github.com/cdc-relay/cdc-relay/internal/store"
+)
+
+// This file is what a start asks and makes.
+
+// Memories are what relays have recorded of the tables, under any slot.
+func (t *Tables) Memories(ctx context.Context) ([]store.Memory, error) {
+	var tables []store.Named
+	for _, o := range t.present() {
+		tables = append(tables, o.named())
+	}
+	return t.MemoriesOf(ctx, tables)
+}
+
+// unclaimed returns a *halt.Error for a table that comes, and that another slot's relay has published from.
+func (t *Tables) unclaimed(ctx context.Context, n store.Named) error {
+	if t.config.AllowSecondSlot {
+		return nil
+	}
+	memories, err := t.MemoriesOf(ctx, []store.Named{n})
+	if err != nil {
+		return err
+	}
+	for _, m := range memories {
+		if m.Slot == t.config.Slot || m.TableOID != n.OID || !m.SlotThere && !m.Recorded {
+			continue
+		}
+		return &halt.Error{Code: halt.SecondSlot,
+			Reason: fmt.Sprintf("table %s fits outbox.tables, and a relay publishes from it, or has, by slot %s", n.SQL(),
+				m.Slot),
+			Risk: "its events would be published by both",
+			Remedy: fmt.Sprintf("let one relay publish it: take it out of publication %s or correct outbox.tables; if all "+
+				"of it is to be published again, set postgres.allow_second_slot: true", t.config.Publication)}
+	}
+	return nil
+}
+
+// Migrate makes the relay's tables for ids of the type that the outboxes have.
+func (t *Tables) Migrate(ctx context.Context) error {
+	all := t.present()
+	if len(all) == 0 {
+		if _, err := t.Outbox(ctx); err != nil {
+			return err
+		}
+		all = t.present()
+	}
+	return all[0].Migrate(ctx)
+}
+
+// CheckExpressions asks for each form of table whether the server takes what the configuration puts into SQL.
+func (t *Tables) CheckExpressions(ctx context.Context) error {
+	checked := map[string]bool{}
+	for _, o := range t.present() {
+		if o.form != "" && checked[o.form] {
+			continue
+		}
+		checked[o.form] = true
+		if err := o.CheckExpressions(ctx); err != nil {
+			return fmt.Errorf("outbox %s.%s: %w", o.Schema, o.Name, err)
+		}
+	}
+	return nil
+}
+
+// CreatePublication creates the publication of the tables that there are, if there is none of that name.
+func (t *Tables) CreatePublication(ctx context.Context, name string) error {
+	var tables []store.Named
+	for _, o := range t.present() {
+		tables = append(tables, store.Named{Schema: o.Schema, Name: o.Name})
+	}
+	return t.CreatePublicationOf(ctx, name, tables)
+}
+
+// CheckPublication says what is wrong with the publication, as it is for each of its tables.
+func (t *Tables) CheckPublication(ctx context.Context, name string) ([]store.Problem, error) {
+	t.mu.Lock()
+	whole := t.whole
+	t.mu.Unlock()
+	for i, o := range t.present() {
+		if i > 0 && whole[o.Shape.OID] { // the first one shows what is wrong with the publication itself
+			continue
+		}
+		problems, err := o.CheckPublication(ctx, name)
+		if err != nil || len(problems) > 0 {
+			return problems, err
+		}
+	}
+	return nil, nil
+}
