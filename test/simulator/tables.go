@@ -221,6 +221,7 @@ func (t *tables) state(db *database) *store.State {
 	}
 	st := *kept
 	st.Epoch = db.epochs[t.slot]
+	st.Swept = !t.audit(db).SweptAt.IsZero()
 	t.source = st.Source
 	return &st
 }
