@@ -72,7 +72,7 @@ func (b *area) configure(cfg config.Config) config.Config {
 	}
 	cfg.Postgres.Schema, cfg.Postgres.Slot, cfg.Postgres.Publication = b.name, b.name, b.name
 	cfg.Outbox, cfg.DLQ = defaults.Outbox, defaults.DLQ
-	cfg.Outbox.Table, cfg.Outbox.Tables, cfg.Outbox.AfterPublish = b.name+".outbox_events", "", after
+	cfg.Outbox.Table, cfg.Outbox.AfterPublish = b.name+".outbox_events", after
 	cfg.Message = defaults.Message
 	cfg.Message.Topic = b.topic
 	cfg.OnHalt = config.OnHaltExit

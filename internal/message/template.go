@@ -79,8 +79,7 @@ func Columns(c config.Config) outbox.Columns {
 		Payload: m.Payload, Headers: m.Headers, CreatedAt: m.CreatedAt,
 	}
 	if c.Outbox.Tables != "" {
-		schema, table := config.SplitTable(c.Outbox.Table)
-		cols.Constants = map[string]string{"schema": schema, "table": table}
+		cols.Constants = outbox.Constants(config.SplitTable(c.Outbox.Table))
 	}
 	var composed []string
 	for i, aggregate := range []*string{&cols.AggregateType, &cols.AggregateID} {

@@ -48,11 +48,16 @@ type Columns struct {
 	// Seq is a whole number that grows with each insert. It may name a column that the table does not have: no number.
 	Seq string
 
-	// Constants are what templates may name beside columns: with several outboxes, schema and table of this one.
+	// Constants holds the values of names that are not columns, see [Constants]; nil for the only outbox of a slot.
 	Constants map[string]string
 
 	// Of what the aggregate's type and id are composed where they have no column; none: they are NULL.
 	TypeParts, IDParts []Part
+}
+
+// Constants returns what {schema} and {table} stand for in the templates of one of several outboxes.
+func Constants(schema, table string) map[string]string {
+	return map[string]string{"schema": schema, "table": table}
 }
 
 // Part is a piece of what is composed of a row: either literal text or a column of the table.

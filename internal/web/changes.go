@@ -44,7 +44,7 @@ type asked struct {
 	Filter *store.Filter `json:"filter"`
 	All    bool          `json:"all"`
 
-	Outbox   string `json:"outbox"`    // of which the events are, where the slot has several
+	Outbox   string `json:"outbox"`    // that has the events, if the slot has several
 	UntilNow bool   `json:"until_now"` // of a resume
 	Note     string `json:"note"`
 	Who      string `json:"who"` // who says to ask; the token alone proves that it may. A session says it itself

@@ -17,7 +17,7 @@ type edited struct {
 	Encoding string          `json:"payload_encoding"` // json, text, base64 or null, as a dead letter is shown
 	Headers  json.RawMessage `json:"headers"`          // an object of strings; null: none
 	Seen     *int            `json:"edits_seen"`       // how many edits the caller has seen
-	Outbox   string          `json:"outbox"`           // of which the event is, where the slot has several
+	Outbox   string          `json:"outbox"`           // that has the event, if the slot has several
 	NoReplay bool            `json:"no_replay"`
 	Note     string          `json:"note"`
 	Who      string          `json:"who"`

@@ -105,7 +105,7 @@ func topicsOf(ctx context.Context, st *store.Store, parts []outbox.Part, set []s
 
 // of has the names of one of several outboxes for {schema} and {table}.
 func of(st *store.Store, parts []outbox.Part) []outbox.Part {
-	constants := map[string]string{"schema": st.Table().Schema, "table": st.Table().Name}
+	constants := outbox.Constants(st.Table().Schema, st.Table().Name)
 	parts = slices.Clone(parts)
 	for i, p := range parts {
 		if text, is := constants[p.Column]; is {
@@ -151,8 +151,9 @@ func eventParts(cfg config.Config) []outbox.Part {
 // columnsSet are the table's columns that the template names by themselves: a row with NULL in one makes no topic.
 func columnsSet(template string, cfg config.Config) (list []string) {
 	parts, _ := config.ParseTemplate(template) // its rule has checked it
+	constants := outbox.Constants("", "")
 	for _, p := range parts {
-		if cfg.Outbox.Tables != "" && (p.Column == "schema" || p.Column == "table") {
+		if _, is := constants[p.Column]; is && cfg.Outbox.Tables != "" {
 			continue
 		}
 		if of := cfg.Outbox.Columns.Of(p.Column); p.Column != "" && len(of) == 1 && of[0].Column != "" {

@@ -8,15 +8,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// This file is what a start asks and makes.
+// This file has what a start looks up and creates.
 
-// Memories are what relays have recorded of the tables, under any slot.
+// Memories lists what relays have recorded of the tables, under any slot.
 func (t *Tables) Memories(ctx context.Context) ([]store.Memory, error) {
-	var tables []store.Named
+	return t.MemoriesOf(ctx, t.names())
+}
+
+// names returns the names of the tables that exist.
+func (t *Tables) names() (tables []store.Named) {
 	for _, o := range t.present() {
 		tables = append(tables, o.named())
 	}
-	return t.MemoriesOf(ctx, tables)
+	return tables
 }
 
 // unclaimed returns a *halt.Error for a table that comes, and that another slot's relay has published from.
@@ -71,11 +75,7 @@ func (t *Tables) CheckExpressions(ctx context.Context) error {
 
 // CreatePublication creates the publication of the tables that there are, if there is none of that name.
 func (t *Tables) CreatePublication(ctx context.Context, name string) error {
-	var tables []store.Named
-	for _, o := range t.present() {
-		tables = append(tables, store.Named{Schema: o.Schema, Name: o.Name})
-	}
-	return t.CreatePublicationOf(ctx, name, tables)
+	return t.CreatePublicationOf(ctx, name, t.names())
 }
 
 // CheckPublication says what is wrong with the publication, as it is for each of its tables.
