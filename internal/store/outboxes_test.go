@@ -2,8 +2,10 @@ package store_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
@@ -189,5 +191,46 @@ func TestThePatternListsTablesByTheirNames(t *testing.T) {
 		if o.Published != (o.Schema == "other") {
 			t.Errorf("published by schema: got %+v", o)
 		}
+	}
+}
+
+// One look-up is about events of many outboxes that have one id. Breaks it catches: one that is taken for that of another
+// outbox, or judged by when the table of another was read. Seen to fail with the first event's source for all, and with
+// that of the slot for the time.
+func TestRecognizeTellsOutboxesApart(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	members := tenants(t, pg, s, "tenant_1", "tenant_2", "tenant_3")
+	var sources []int32
+	for _, m := range members {
+		st, err := m.State(t.Context())
+		must(t, "read the state", err)
+		sources = append(sources, st.Source)
+	}
+	listed := outbox.Position{Table: true, Order: 1}.RowMark(true, false)
+	var journaled []store.Published
+	for _, source := range sources[:2] {
+		journaled = append(journaled, store.Published{Source: source, ID: []byte(uuid(1)), Topic: "t", Mark: listed})
+	}
+	must(t, "settle", s.Settle(t.Context(), journaled, nil))
+	parked := parkedAt(1, "k", 0)
+	parked.Event.Position = at(5, 0)
+	parkAll(t, s, []store.Parked{parkedOf(parked, sources[2])})
+	pg.Exec(t, fmt.Sprintf("UPDATE cdc_relay_state SET swept_at = now() - interval '2 hours' WHERE source = %d", sources[0]))
+
+	var events []store.Sighting
+	var want []store.Recognition
+	for range 2 {
+		for i, source := range append(sources, otherSource, 0) {
+			e := sighting(t, pg, 1, at(5, 0), -time.Hour)
+			e.Source = source
+			events = append(events, e)
+			want = append(want, []store.Recognition{store.Reused, store.Recorded, store.Recorded, store.Unrecorded,
+				store.Unrecorded}[i])
+		}
+	}
+	got, err := s.Recognize(t.Context(), events)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("recognized: got %v, %v, want %v", got, err, want)
 	}
 }

@@ -1,10 +1,12 @@
 package outcome
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
@@ -57,7 +59,10 @@ func (s *Writer) Lookup(ctx context.Context, ids [][]byte) ([]bool, error) {
 // negative mark is of a row of the table), both times are the server's: what was committed after the row was written is
 // another event; see journaledFrom. A time of the future was written before the clock was set back, and tells nothing.
 // Nor does one between the look at the table and the row, unless the row was as a catch-up listed it; see sinceRead.
-var recognizeSQL = `SELECT place, said FROM (SELECT place, CASE WHEN 1 IN (j, p, d) THEN 1 WHEN 3 IN (j, p, d) THEN 3
+//
+// $1 are the sources of the events: one statement for each source would cost more than all the probes where many
+// outboxes have few events each.
+var recognizeSQL = strings.ReplaceAll(`SELECT place, said FROM (SELECT place, CASE WHEN 1 IN (j, p, d) THEN 1 WHEN 3 IN (j, p, d) THEN 3
  WHEN 2 IN (j, p, d) THEN 2 END AS said FROM (SELECT o.place,
  (SELECT CASE WHEN r.stream_mark = o.mark THEN 1 WHEN r.stream_mark >= 0 AND r.stream_mark <> o.mark THEN 2
   WHEN r.stream_mark < 0 AND NOT ` + outbox.ListedSQL("r.stream_mark") + ` AND ` +
@@ -71,11 +76,12 @@ var recognizeSQL = `SELECT place, said FROM (SELECT place, CASE WHEN 1 IN (j, p,
  (SELECT CASE WHEN o.mark IS NULL OR NOT r.from_stream THEN ` + byTime(deadFrom) + `
   WHEN (r.position_order, r.position_index) = (o.at, o.index) THEN 1 ELSE 2 END
   FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid} LIMIT 1) AS d
-FROM (SELECT u.{id}, NULLIF(u.mark, 0) AS mark, u.at, u.index, u.place,
+FROM (SELECT u.origin, u.{id}, NULLIF(u.mark, 0) AS mark, u.at, u.index, u.place,
   ` + committedAt("NULLIF(u.committed, 0)") + ` AS committed
- FROM unnest($2, $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[])
-  WITH ORDINALITY AS u({id}, mark, at, index, committed, place)) o) t) s WHERE said IS NOT NULL
-UNION ALL SELECT 0, 0 WHERE NOT EXISTS (SELECT FROM {epoch} WHERE slot = $3 AND epoch = $4)`
+ FROM unnest($1::integer[], $2, $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[])
+  WITH ORDINALITY AS u(origin, {id}, mark, at, index, committed, place)) o) t) s WHERE said IS NOT NULL
+UNION ALL SELECT 0, 0 WHERE NOT EXISTS (SELECT FROM {epoch} WHERE slot = $3 AND epoch = $4)`,
+	"source = $1", "source = o.origin")
 
 // The times from which an event of the stream is another one than the journal row, the parked event or the dead letter
 // r that has its id: when that was written. What a catch-up listed can be written long after, while its broker is away;
@@ -121,10 +127,22 @@ func (s *Writer) Recognize(ctx context.Context, events []record.Sighting) ([]rec
 		return found, nil
 	}
 	o, source, err := s.db.TableAndSource(ctx)
+	var p *db.Params
 	if err == nil {
-		err = db.EachSource(events, source, record.SourceOf, func(source int32, some []record.Sighting,
-			places []int) error {
-			return s.recognize(ctx, o, source, some, func(i int, r record.Recognition) { found[places[i]] = r })
+		p, err = s.sightings(o, source, events)
+	}
+	if err == nil {
+		err = s.db.Send(ctx, db.Reading, s.db.SQL(o, recognizeSQL), p, nil, func(row [][]byte) error {
+			place, err := strconv.Atoi(string(row[0]))
+			said, wrong := strconv.ParseUint(string(row[1]), 10, 8)
+			switch {
+			case err != nil || wrong != nil:
+				return errors.Join(err, wrong)
+			case place == 0:
+				return record.ErrFenced
+			}
+			found[place-1] = record.Recognition(said)
+			return nil
 		})
 	}
 	if err != nil {
@@ -133,31 +151,14 @@ func (s *Writer) Recognize(ctx context.Context, events []record.Sighting) ([]rec
 	return found, nil
 }
 
-// recognize calls found for those of the source's events that are recorded.
-func (s *Writer) recognize(ctx context.Context, o *db.Table, source int32, events []record.Sighting,
-	found func(i int, r record.Recognition)) error {
-	p, err := s.sightings(o, source, events)
-	if err != nil {
-		return err
-	}
-	return s.db.Send(ctx, db.Reading, s.db.SQL(o, recognizeSQL), p, nil, func(row [][]byte) error {
-		place, err := strconv.Atoi(string(row[0]))
-		said, wrong := strconv.ParseUint(string(row[1]), 10, 8)
-		switch {
-		case err != nil || wrong != nil:
-			return errors.Join(err, wrong)
-		case place == 0:
-			return record.ErrFenced
-		}
-		found(place-1, record.Recognition(said))
-		return nil
-	})
-}
-
-// sightings are the parameters of recognizeSQL.
+// sightings are the parameters of recognizeSQL. Source is of events that have none of their own.
 func (s *Writer) sightings(o *db.Table, source int32, events []record.Sighting) (*db.Params, error) {
 	n := len(events)
-	p := new(db.Params).Int4(source)
+	sources := db.ArrayHeader(nil, pgtype.Int4OID, n)
+	for i := range events {
+		sources = db.AppendInt4(sources, cmp.Or(events[i].Source, source))
+	}
+	p := new(db.Params).Add(pgtype.Int4ArrayOID, db.BinaryFormat, sources)
 	if err := p.IDs(o.IDType, n, func(i int) []byte { return events[i].ID }); err != nil {
 		return nil, err
 	}
