@@ -9,12 +9,14 @@ package db
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -181,9 +183,20 @@ func (s *DB) NeedOne() error {
 		"with outbox in the API", record.ErrFilter, s.Config.Slot)
 }
 
-// Named is this DB, or that of one of several outboxes as it is registered, by its schema or by schema.table.
+// Named is this DB, or that of one of several outboxes as it is registered, by its schema or by schema.table: quoted as
+// in the configuration, or as lists show it.
 func (s *DB) Named(ctx context.Context, name string) (*DB, error) {
 	schema, table, err := splitTable(name, "")
+	if !utf8.ValidString(name) {
+		err = errors.New("it is not UTF-8")
+	} else if s.Pattern() && !strings.ContainsRune(name, 0) {
+		switch d, is, missing := s.registered(ctx, name, name+"."+s.Names.OutboxTable); {
+		case missing != nil:
+			return nil, missing
+		case is:
+			return d, nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: outbox %q: %w", record.ErrFilter, name, err)
 	}
@@ -191,7 +204,11 @@ func (s *DB) Named(ctx context.Context, name string) (*DB, error) {
 		schema, table = table, s.Names.OutboxTable
 	}
 	if s.Pattern() {
-		return s.registered(ctx, schema, table)
+		d, is, err := s.registered(ctx, schema+"."+table)
+		if err == nil && !is {
+			err = fmt.Errorf("%w: slot %q has none by the name of %s.%s", record.ErrNoOutbox, s.Config.Slot, schema, table)
+		}
+		return d, err
 	}
 	if schema != s.Names.OutboxSchema || table != s.Names.OutboxTable {
 		return nil, fmt.Errorf("%w: slot %q has only %s.%s, and not %s.%s", record.ErrNoOutbox, s.Config.Slot,

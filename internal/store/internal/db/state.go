@@ -37,43 +37,61 @@ func ScanState(row pgx.Row) (*record.State, error) {
 	return &st, err
 }
 
-// registered is Of for an outbox that is registered. One whose table is gone has the shape of the others.
-func (s *DB) registered(ctx context.Context, schema, table string) (*DB, error) {
-	d := s.Of(schema, table)
+// registered is Of for the first of the names, schema.table without quotes, that is registered, if one is. An outbox
+// whose table is gone has the shape of the others.
+func (s *DB) registered(ctx context.Context, names ...string) (d *DB, is bool, err error) {
+	var name string
 	var source int32
 	var oid uint32
-	err := s.One(ctx, Reading, func(row pgx.Row) error { return row.Scan(&source, &oid) },
-		s.Names.SQL(`SELECT s.source, s.table_oid FROM {source} s JOIN {state} t ON t.slot = s.slot || ':' || s.source
-WHERE s.slot = $1 AND s.table_name = $2 ORDER BY s.created_at DESC LIMIT 1`), s.Config.Slot, schema+"."+table)
+	err = s.One(ctx, Reading, func(row pgx.Row) error { return row.Scan(&name, &source, &oid) },
+		s.Names.SQL(`SELECT s.table_name, s.source, s.table_oid FROM {source} s JOIN {state} t
+ ON t.slot = s.slot || ':' || s.source WHERE s.slot = $1 AND s.table_name = ANY ($2::text[])
+ORDER BY array_position($2::text[], s.table_name), s.created_at DESC LIMIT 1`), s.Config.Slot, names)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return nil, fmt.Errorf("%w: slot %q has none by the name of %s.%s", record.ErrNoOutbox, s.Config.Slot, schema, table)
+		return nil, false, nil
 	case err != nil:
-		return nil, fmt.Errorf("look for the outbox %s.%s: %w", schema, table, err)
+		return nil, false, fmt.Errorf("look for the outbox %s: %w", names[0], err)
 	}
+	d = s.Of(s.parts(name))
 	d.SetSource(source, oid)
 	if _, err := d.Table(ctx); err != nil {
 		if !errors.Is(err, record.ErrNoOutbox) {
-			return nil, err
+			return nil, false, err
 		}
 		if _, _, err := s.TableAndSource(ctx); err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		d.table.Store(s.TableSeen())
 	}
-	return d, nil
+	return d, true, nil
+}
+
+// parts are schema and table of an outbox by the name under which it is registered, which has no quotes: the tables of
+// a pattern share their name. Of another name the part before the first dot is the schema.
+func (s *DB) parts(name string) (schema, table string) {
+	if schema, is := strings.CutSuffix(name, "."+s.Names.OutboxTable); is {
+		return schema, s.Names.OutboxTable
+	}
+	schema, table, _ = strings.Cut(name, ".")
+	return schema, table
 }
 
 // Registered lists the outboxes that have a state of their own, besides the slot's, whether their tables are there or
-// not. Of a name with a dot in it the part before the first dot counts as its schema.
+// not.
 func (s *DB) Registered(ctx context.Context) (list []record.Named, err error) {
 	err = s.Tx(ctx, Reading, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, s.Names.SQL(`SELECT s.table_oid, split_part(s.table_name, '.', 1),
- substr(s.table_name, strpos(s.table_name, '.') + 1), true, s.source, '', false
+		rows, err := tx.Query(ctx, s.Names.SQL(`SELECT s.table_oid, s.table_name, s.source
 FROM {source} s JOIN {state} t ON t.slot = s.slot || ':' || s.source WHERE s.slot = $1 ORDER BY s.source`),
 			s.Config.Slot)
 		if err == nil {
-			list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[record.Named])
+			list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (n record.Named, err error) {
+				var name string
+				err = row.Scan(&n.OID, &name, &n.Source)
+				n.Schema, n.Name = s.parts(name)
+				n.Published = true
+				return n, err
+			})
 		}
 		return err
 	})

@@ -54,7 +54,7 @@ WHERE t.source <> excluded.source`), key, source, phase, systemID, timeline,
 }
 
 // Registered lists the outboxes that have a state of their own, besides the slot's, whether their tables are there or
-// not. Of a name with a dot in it the part before the first dot counts as its schema.
+// not.
 func (s *Lease) Registered(ctx context.Context) (list []record.Named, err error) {
 	return s.db.Registered(ctx)
 }
