@@ -40,6 +40,12 @@ var topics = map[string]int32{"outbox.event.order": 3}
 // newSite migrates the database, with tables of the test's own if it gives some, and listens; run starts the relay.
 func newSite(t *testing.T, tables ...string) (s *site, run func()) {
 	t.Helper()
+	return newSiteOf(t, "", tables...)
+}
+
+// newSiteOf is newSite with outbox.tables, if pattern is not empty.
+func newSiteOf(t *testing.T, pattern string, tables ...string) (s *site, run func()) {
+	t.Helper()
 	s = &site{t: t, pg: harness.Postgres(t)}
 	for _, table := range tables {
 		s.pg.Exec(t, table)
@@ -61,6 +67,7 @@ func newSite(t *testing.T, tables ...string) (s *site, run func()) {
 	if err := memory.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	c.Outbox.Tables = pattern
 	driver, err := kafka.New(kafka.Config{Brokers: s.broker.Addresses()})
 	if err != nil {
 		t.Fatal(err)

@@ -1,9 +1,10 @@
 // What the page asks of the relay. Who is logged in has a cookie, which the browser sends by itself and no script reads.
 
 export class Refused extends Error {
-  constructor(status, text) {
+  constructor(status, text, told) {
     super(text);
     this.status = status;
+    this.told = told; // by the relay, and not by a path that it does not have
   }
 }
 
@@ -16,11 +17,13 @@ const here = (path) => (relay === null ? path : path + (path.includes("?") ? "&"
 async function checked(response) {
   if (response.ok) return response;
   let text = response.statusText || "HTTP " + response.status;
+  let told = false;
   try {
     const body = await response.json();
     text = body.error || text;
+    told = Boolean(body.error);
   } catch { /* it was no JSON */ }
-  throw new Refused(response.status, text);
+  throw new Refused(response.status, text, told);
 }
 
 export async function get(path, signal) {

@@ -8,6 +8,7 @@ import { chosen, command, copy } from "./copy.js";
 import { ask, modal, post } from "./dialog.js";
 import { ofCode } from "./runbooks.js";
 import { List, filters } from "./list.js";
+import { flag, keyOf, Outbox } from "./outboxes.js";
 import { Outcome } from "./outcome.js";
 import { indented, payload, text } from "./payload.js";
 
@@ -86,12 +87,13 @@ export function dead(given) {
     inputs[name] = el("input", { type: "search", id: "filter-" + name, placeholder: text, "aria-label": text, value: given.get(name) || "", onchange: () => again() });
   }
   const filter = () => Object.fromEntries(fields.map(([name]) => [name, inputs[name].value.trim()]));
+  const outbox = new Outbox(given.get("outbox"), () => { reasons.seen = ""; again(); reasons.load(); });
+  const of = () => ({ outbox: outbox.value() });
   const choice = new Choice({
-    actions, filter,
-    after: (n, { request, edited, refused = [], requests = [request] }) => {
+    actions, filter, more: of, ready: () => outbox.ready(),
+    after: (n, { edited, refused = [], requests }) => {
       if (edited !== undefined) toast(count(edited) + " edited." + (refused.length ? " " + count(refused.length) + " cannot be: " + refused[0].id + ": " + refused[0].why : ""), refused.length ? "bad" : "good");
-      const last = requests.at(-1);
-      if (last !== undefined) outcome.follow(last, "discarded", () => list.load(), requests.length === 1 && edited === undefined ? n : undefined);
+      if (requests.length > 0) outcome.follow(requests, "discarded", () => list.load(), edited === undefined ? n : undefined);
       if (detail.open) detail.close();
       list.load();
     },
@@ -103,18 +105,19 @@ export function dead(given) {
     list.load();
   }
   const list = new List({
-    path: () => "/api/v1/dlq?limit=50&state=" + state + parameters(filter()),
-    shown: (items) => choice.show(state === "open" ? items : []),
+    path: () => "/api/v1/dlq?limit=50&state=" + state + parameters({ ...filter(), ...of() }),
+    shown: (items) => { outbox.take(items); choice.show(state === "open" ? items : []); },
     lost: () => choice.hide(),
     missing: "This relay's API does not list dead letters. They are in the table of dead letters, outbox_events_dlq.",
-    none: () => (fields.some(([name]) => inputs[name].value.trim() !== "")
+    none: () => (outbox.value() !== "" || fields.some(([name]) => inputs[name].value.trim() !== "")
       ? empty("None of these", "No dead letter matches the filter.")
       : state === "open" ? empty("No dead letters", "An event that the broker refuses permanently is kept here, with its payload and the reason, until it is replayed or discarded.")
       : empty("None", "No dead letter has been " + state + " yet.")),
-    head: () => [{ unseen: "choose", class: "tick" }, { text: "event" }, { text: "reason", class: "reason" }, { text: "when" }],
+    head: () => [{ unseen: "choose", class: "tick" }, ...outbox.head(), { text: "event" }, { text: "reason", class: "reason" }, { text: "when" }],
     row: (item) => el("tr", {},
       state === "open" ? choice.tick(item, "event " + item.id) : el("td", { class: "tick" }),
-      el("td", {}, el("button", { type: "button", class: "link strong", "data-key": "show " + item.id, onclick: () => show(item.id) }, item.event_type || item.id),
+      outbox.cell(item),
+      el("td", {}, el("button", { type: "button", class: "link strong", "data-key": "show " + keyOf(item), onclick: () => show(item) }, item.event_type || item.id),
         el("div", { class: "soft code" }, el("bdi", {}, item.key === null ? "no key" : item.key), " → ", el("bdi", {}, item.topic || "no topic"))),
       el("td", {}, el("span", { class: "tag" }, item.code || item.class), " ", el("span", { class: "clip" }, item.last_error),
         (item.replaying || item.resolved_by) && el("div", { class: "soft" }, item.replaying ? "being replayed" : state + " by " + item.resolved_by + (item.note ? ": " + item.note : ""))),
@@ -122,7 +125,7 @@ export function dead(given) {
   });
   // By reason: a flood of one kind is a line. A line shows its group, and what is done to all that match is done to it.
   const reasons = new List({
-    path: () => "/api/v1/dlq/reasons?state=" + state + parameters({ ...filter(), code: "", class: "" }),
+    path: () => "/api/v1/dlq/reasons?state=" + state + parameters({ ...filter(), ...of(), code: "", class: "" }),
     none: () => null,
     missing: "This relay's API does not count dead letters by reason.",
     head: () => [{ text: "dead letters", class: "right" }, { text: "reason", class: "reason" }, { text: "newest" }, { unseen: "show" }],
@@ -141,26 +144,27 @@ export function dead(given) {
     again();
     reasons.load();
   }
-  const resolve = (kind, id) => choice.run(actions.find((a) => a.kind === kind), [id]);
+  const resolve = (kind, item) => choice.run(actions.find((a) => a.kind === kind), [item]);
+  const whole = ({ id, outbox: from = "" }) => get("/api/v1/dlq/" + encodeURIComponent(id) + "?payload=text" + parameters({ outbox: from }));
 
   // The payload goes to and fro as text: what a browser reads as JSON loses digits of large numbers. What nobody changed
   // is not sent: a field has line breaks of its own, and a payload may be larger than a request.
   async function edit(item) {
-    let whole, asked;
+    let before, asked;
     try {
-      whole = await get("/api/v1/dlq/" + encodeURIComponent(item.id) + "?payload=text");
+      before = await whole(item);
     } catch (error) {
       toast(error.message, "bad");
       return;
     }
-    if (whole.payload_text === undefined) {
+    if (before.payload_text === undefined) {
       toast("The payload is no text any more: cdc-relay dlq edit can change it.", "bad");
       return;
     }
-    const payloadField = el("textarea", { id: "edit-payload", rows: 10, spellcheck: false, class: "code", value: whole.payload_text });
-    const headersField = el("textarea", { id: "edit-headers", rows: 4, spellcheck: false, class: "code", value: whole.headers ? indented(whole.headers_text) : "" });
-    const before = { payload: payloadField.value, headers: headersField.value };
-    const breaks = new Set(whole.payload_text.match(/\r\n|\r|\n/g));
+    const payloadField = el("textarea", { id: "edit-payload", rows: 10, spellcheck: false, class: "code", value: before.payload_text });
+    const headersField = el("textarea", { id: "edit-headers", rows: 4, spellcheck: false, class: "code", value: before.headers ? indented(before.headers_text) : "" });
+    const shown = { payload: payloadField.value, headers: headersField.value };
+    const breaks = new Set(before.payload_text.match(/\r\n|\r|\n/g));
     const [lineBreak = "\n"] = breaks;
     const done = await ask({
       title: "Edit and replay this event?", action: "Edit and replay", note: true,
@@ -168,13 +172,13 @@ export function dead(given) {
       more: [el("label", { class: "field" }, "Payload", payloadField),
         breaks.size > 1 && el("p", { class: "hint" }, "Its line breaks differ. If you change the payload, all become the first one's."), el("label", { class: "field" }, "Headers", headersField)],
       run: async (note) => {
-        const body = { note, edits_seen: (whole.edits || []).length };
-        if (payloadField.value !== before.payload) {
+        const body = { note, edits_seen: (before.edits || []).length, ...(item.outbox && { outbox: item.outbox }) };
+        if (payloadField.value !== shown.payload) {
           Object.assign(body, { payload: payloadField.value.replaceAll("\n", lineBreak), payload_encoding: "text" });
         }
         if (headersField.value.trim() === "") {
           body.headers = null;
-        } else if (headersField.value !== before.headers) {
+        } else if (headersField.value !== shown.headers) {
           try {
             body.headers = JSON.parse(headersField.value);
           } catch (error) {
@@ -186,16 +190,16 @@ export function dead(given) {
     });
     if (!done) return;
     toast("Edited, and replay requested.");
-    outcome.follow(asked.request, "discarded", () => list.load(), 1);
+    outcome.follow([asked.request], "discarded", () => list.load(), 1);
     if (detail.open) detail.close();
     list.load();
   }
 
   const detail = el("dialog", { class: "detail", "aria-label": "Dead letter" });
-  async function show(id) {
+  async function show(shown) {
     let item;
     try {
-      item = await get("/api/v1/dlq/" + encodeURIComponent(id) + "?payload=text");
+      item = await whole(shown);
     } catch (error) {
       toast(error.message, "bad");
       return;
@@ -205,7 +209,7 @@ export function dead(given) {
     fill(detail,
       el("header", {}, el("h2", {}, item.event_type || "Dead letter"), el("button", { type: "button", class: "plain", id: "close-detail", onclick: () => detail.close() }, "Close")),
       el("p", { class: "why" }, el("span", { class: "tag" }, item.code || item.class), " ", item.last_error, " ", copy((item.code || item.class) + ": " + item.last_error, "the reason"), " ", ofCode(item.code)),
-      el("dl", {}, fact("id", item.id, copy(item.id, "the id")), fact("topic", item.topic), fact("partition", item.partition), fact("key", item.key === null ? "(no key)" : item.key, item.key && copy(item.key, "the key")),
+      el("dl", {}, fact("id", item.id, copy(item.id, "the id")), fact("outbox", item.outbox), fact("topic", item.topic), fact("partition", item.partition), fact("key", item.key === null ? "(no key)" : item.key, item.key && copy(item.key, "the key")),
         fact("aggregate", item.aggregate_type), fact("position", item.position), fact("attempts", item.attempts), fact("created", item.created_at && clock(item.created_at)),
         fact("died", clock(item.dead_at)), fact("replayed", item.replayed_at && clock(item.replayed_at)), fact("discarded", item.discarded_at && clock(item.discarded_at)),
         fact("by", item.resolved_by), fact("note", item.note), fact("edited", item.edited_at && clock(item.edited_at) + " by " + item.edited_by)),
@@ -215,11 +219,11 @@ export function dead(given) {
       (item.edits || []).map((e) => [el("h3", {}, "Before the edit of " + clock(e.edited_at) + " by " + e.edited_by + (e.note ? ": " + e.note : "")),
         el("pre", { class: "code", tabIndex: 0 }, text(e, "former_payload") ?? "none: a tombstone"),
         e.former_headers && el("pre", { class: "code", tabIndex: 0 }, indented(e.former_headers_text))]),
-      open && [el("h3", {}, "On the command line"), command(chosen("cdc-relay dlq replay", { ids: [item.id] }), "the command that replays it")],
+      open && [el("h3", {}, "On the command line"), command(chosen("cdc-relay dlq replay" + flag(item.outbox), { ids: [item.id] }), "the command that replays it")],
       open && el("div", { class: "actions" },
         item.payload_text !== undefined && el("button", { type: "button", id: "edit", onclick: () => edit(item) }, "Edit…"),
-        el("button", { type: "button", class: "danger", onclick: () => resolve("discard", item.id) }, "Discard…"),
-        el("button", { type: "button", class: "main", onclick: () => resolve("replay", item.id) }, "Replay…")));
+        el("button", { type: "button", class: "danger", onclick: () => resolve("discard", item) }, "Discard…"),
+        el("button", { type: "button", class: "main", onclick: () => resolve("replay", item) }, "Replay…")));
     if (!detail.open) modal(detail, detail.querySelector("#close-detail"));
   }
 
@@ -237,7 +241,7 @@ export function dead(given) {
     node: el("div", { class: "page" }, outcome.node, el("section", { class: "card" },
       el("header", {}, el("h1", {}, "Dead letters"), tabs),
       el("div", { class: "reasons" }, reasons.node),
-      filters(fields.map(([name]) => inputs[name]), usual), choice.node, list.node), detail),
+      filters([outbox.fields, ...fields.map(([name]) => inputs[name])], usual + 1), choice.node, list.node), detail),
     enter: () => { reasons.start(); list.start(); },
     leave: () => { reasons.stop(); list.stop(); },
   };

@@ -154,7 +154,7 @@ export function inbox(given) {
       item.payload_hidden ? el("p", { class: "soft" }, "Payloads are not shown: http.show_payloads is false.") : payload(item),
       item.headers && item.headers.length > 0 && [el("h3", {}, "Headers"), el("pre", { class: "code", tabIndex: 0 }, item.headers.map((h) => h.name + ": " + h.value).join("\n"))],
       own.length > 0 && [el("h3", {}, "On the command line"), command(chosen(own[0].line + flags(more), { ids: [item.id] }), "the command that does it"),
-        el("div", { class: "actions" }, own.toReversed().map((a) => el("button", { type: "button", class: a.class, "data-key": a.kind + " this", onclick: () => choices[item.state].run(a, [item.id], more) }, a.verb + "…")))]);
+        el("div", { class: "actions" }, own.toReversed().map((a) => el("button", { type: "button", class: a.class, "data-key": a.kind + " this", onclick: () => choices[item.state].run(a, [item], more) }, a.verb + "…")))]);
     if (!detail.open) modal(detail, detail.querySelector("#close-detail"));
   }
 

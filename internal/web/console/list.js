@@ -47,7 +47,7 @@ export class List {
       if (turn !== this.turn) return;
       this.seen = "";
       this.lost(); // and not shown([]): nobody knows that there are none
-      const gone = error.status === 404;
+      const gone = error.status === 404 && !error.told;
       fill(this.node, empty(gone ? "Not to be had here" : "The list cannot be read", gone && this.missing || error.message));
     }
     if (!this.stopped) this.timer = setTimeout(() => this.load(), again);

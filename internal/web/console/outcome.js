@@ -39,13 +39,29 @@ function differs(r, asked) {
   return count(asked) + (asked === 1 ? " was" : " were") + " asked for, " + count(r.total) + (r.total === 1 ? " is" : " are") + " concerned: " + why;
 }
 
-function show(node, r, verb, asked) {
+// together is the requests as one: what each came to, added up.
+function together(all) {
+  if (all.length === 1) return all[0];
+  const sum = (name) => all.reduce((n, r) => n + (r[name] || 0), 0);
+  const outcomes = new Map();
+  for (const o of all.flatMap((r) => r.outcomes || [])) {
+    const key = JSON.stringify([o.state, o.topic, o.code]);
+    outcomes.set(key, { ...o, events: o.events + (outcomes.get(key) || { events: 0 }).events });
+  }
+  return {
+    ...all[0], total: all.some((r) => r.total === null) ? null : sum("total"), done: sum("done"), waiting: sum("waiting"), outcomes: [...outcomes.values()],
+    error: all.map((r) => r.error).find(Boolean), started_at: all.map((r) => r.started_at).find(Boolean) || null,
+    finished_at: all.every((r) => r.finished_at !== null) ? all.at(-1).finished_at : null,
+  };
+}
+
+function show(node, r, verb, asked, ids) {
   const open = (r.outcomes || []).filter((o) => o.state !== "published");
   const bad = r.error || came(r, "died again") > 0;
   node.hidden = false;
   node.dataset.tone = bad ? "bad" : isOver(r) ? "good" : "warn";
   fill(node,
-    el("header", {}, el("h2", {}, r.kind[0].toUpperCase() + r.kind.slice(1) + ", request " + r.id), el("span", { class: "grow" }),
+    el("header", {}, el("h2", {}, r.kind[0].toUpperCase() + r.kind.slice(1) + (ids.length === 1 ? ", request " : ", requests ") + ids.join(", ")), el("span", { class: "grow" }),
       el("button", { type: "button", class: "plain", onclick: () => { node.hidden = true; node.dataset.request = ""; } }, "Dismiss")),
     el("p", { class: "strong", role: "status" }, sentence(r, verb)),
     r.total > 0 && !isOver(r) && el("progress", { max: r.total, value: Math.max(0, r.done - r.waiting), "aria-label": "how far it is" }),
@@ -57,22 +73,24 @@ function show(node, r, verb, asked) {
     Object.keys(advice).filter((state) => came(r, state)).map((state) => el("p", { class: "soft" }, advice[state])));
 }
 
-// Outcome is a card that shows one request at a time, the latest.
+// Outcome is a card that shows what was asked for last: a request, or one for each of several outboxes.
 export class Outcome {
   constructor() {
     this.node = el("section", { class: "card outcome", hidden: true });
   }
 
-  // follow shows the request until it is over. Verb is what is done to events, of another kind than a replay; asked how
-  // many were meant.
-  async follow(id, verb, changed, asked) {
-    const mine = String(id);
+  // follow shows the requests until they are over. Verb is what is done to events, of another kind than a replay; asked
+  // how many were meant.
+  async follow(ids, verb, changed, asked) {
+    const mine = ids.join(" ");
+    const latest = new Map();
     this.node.dataset.request = mine;
     let seen = "";
     for (let still = 0; still < unmoved; still++) {
       let r;
       try {
-        r = await get("/api/v1/requests/" + id);
+        for (const id of ids) if (!latest.has(id) || !isOver(latest.get(id))) latest.set(id, await get("/api/v1/requests/" + id));
+        r = together([...latest.values()]);
       } catch (error) {
         if (error.status === 401 || error.status === 404) return;
       }
@@ -81,7 +99,7 @@ export class Outcome {
       if (r && now !== seen) {
         seen = now;
         still = 0;
-        show(this.node, r, verb, asked);
+        show(this.node, r, verb, asked, ids);
         if (changed) changed();
       }
       if (r && isOver(r)) return;

@@ -6,6 +6,7 @@ import { parameters } from "./api.js";
 import { Choice } from "./choice.js";
 import { chosen, command, copy } from "./copy.js";
 import { List, filters } from "./list.js";
+import { flag, keyOf, Outbox } from "./outboxes.js";
 import { Outcome } from "./outcome.js";
 import { runbook } from "./runbooks.js";
 
@@ -40,10 +41,12 @@ export function parked(given) {
     inputs[name] = el("input", { type: "search", id: "filter-" + name, placeholder: text, "aria-label": text, value: given.get(name) || "", onchange: () => again() });
   }
   const filter = () => Object.fromEntries(fields.map(([name]) => [name, inputs[name].value.trim()]));
+  const outbox = new Outbox(given.get("outbox"), () => again());
+  const of = () => ({ outbox: outbox.value() });
   const choice = new Choice({
-    actions, filter,
-    after: (n, { request }) => {
-      outcome.follow(request, "made due", () => list.load(), n);
+    actions, filter, more: of, ready: () => outbox.ready(),
+    after: (n, { requests }) => {
+      outcome.follow(requests, "made due", () => list.load(), n);
       list.load();
     },
   });
@@ -54,31 +57,32 @@ export function parked(given) {
     list.load();
   }
   const list = new List({
-    path: () => "/api/v1/parked?limit=50" + parameters(filter()),
-    shown: (items) => choice.show(items),
+    path: () => "/api/v1/parked?limit=50" + parameters({ ...filter(), ...of() }),
+    shown: (items) => { outbox.take(items); choice.show(items); },
     lost: () => choice.hide(),
     missing: "This relay's API does not list parked events. The queues are in the table cdc_relay_parked.",
-    none: () => (fields.some(([name]) => inputs[name].value.trim() !== "")
+    none: () => (outbox.value() !== "" || fields.some(([name]) => inputs[name].value.trim() !== "")
       ? empty("None of these", "No key whose first parked event matches the filter.")
       : empty("Nothing is parked", "Every event goes straight through. When a topic or a partition is unavailable, its events wait here, in order, while everything else flows.")),
-    head: () => [{ unseen: "choose", class: "tick" }, { text: "key" }, { text: "queue" }, { text: "reason", class: "reason" }, { text: "next attempt" }, { unseen: "action" }],
+    head: () => [{ unseen: "choose", class: "tick" }, ...outbox.head(), { text: "key" }, { text: "queue" }, { text: "reason", class: "reason" }, { text: "next attempt" }, { unseen: "action" }],
     row: (item) => el("tr", {},
       choice.tick(item, item.key === null ? "event " + item.id : "key " + item.key),
+      outbox.cell(item),
       el("td", {}, el("div", { class: "code strong" }, item.key === null ? "(no key)" : item.key), el("div", { class: "soft code" }, item.topic)),
       el("td", { class: "num queue" }, queue(item.events || 1), item.parked_at && el("div", { class: "soft", title: clock(item.parked_at) }, "first parked " + ago(item.parked_at))),
-      el("td", {}, reason(item), el("details", {}, el("summary", { "data-key": "why " + item.id }, "details"),
+      el("td", {}, reason(item), el("details", {}, el("summary", { "data-key": "why " + keyOf(item) }, "details"),
         item.last_error && el("p", { class: "code small" }, item.last_error, " ", copy(item.last_error, "the last error")),
         el("p", { class: "soft small" }, "first event ", el("span", { class: "code" }, item.id), " ", copy(item.id, "the id"), " · ", el("bdi", {}, item.event_type || item.aggregate_type || ""), " · position " + item.position),
-        command(chosen("cdc-relay retry now", { ids: [item.id] }), "the command that retries it"), runbook("parked", "parked events"))),
+        command(chosen("cdc-relay retry now" + flag(item.outbox), { ids: [item.id] }), "the command that retries it"), runbook("parked", "parked events"))),
       el("td", { class: "num" }, item.next_retry_at ? el("span", { title: clock(item.next_retry_at) }, until(item.next_retry_at)) : "on recovery",
         el("div", { class: "soft" }, item.attempts === 1 ? "1 attempt" : count(item.attempts) + " attempts")),
-      el("td", { class: "right" }, el("button", { type: "button", "data-key": "retry " + item.id, onclick: () => choice.run(actions[0], [item.id]) }, "Retry now"))),
+      el("td", { class: "right" }, el("button", { type: "button", "data-key": "retry " + keyOf(item), onclick: () => choice.run(actions[0], [item]) }, "Retry now"))),
   });
   return {
     title: "Parked",
     node: el("div", { class: "page" }, outcome.node, el("section", { class: "card" },
       el("header", {}, el("h1", {}, "Parked events"), el("span", { class: "hint" }, "keys with waiting events; each queue keeps its order")),
-      filters(fields.map(([name]) => inputs[name]), usual), choice.node, list.node)),
+      filters([outbox.fields, ...fields.map(([name]) => inputs[name])], usual + 1), choice.node, list.node)),
     enter: () => list.start(),
     leave: () => list.stop(),
   };
