@@ -111,6 +111,11 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"changes of a relay's file": {ci: 3, nightly: 50},
 	"relays of a directory":     {ci: 0, nightly: 60},
 
+	"tenants":                       {ci: 40, nightly: 2_000},
+	"tenants' events a second":      {ci: 1_500, nightly: 5_000},
+	"tenants' events between kills": {ci: 1_000, nightly: 25_000},
+	"kills of tenants' relays":      {ci: 2, nightly: 12},
+
 	"rows whose marks are weighed": {ci: 0, nightly: 100_000}, // in each of 12 turns
 
 	// Of the simulator beside package store.
