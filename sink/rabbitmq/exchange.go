@@ -279,7 +279,7 @@ func (e *exchange) blame(err error) error {
 // send publishes a wave and waits for what becomes of it. Confirms are awaited message by message: the client's list of
 // confirmations in order takes a refused message for confirmed when a later ack is for several.
 func (e *exchange) send(ctx context.Context, records []*sink.Record, p *progress, wave []int) (sink.Verdict, error) {
-	ids := make([]string, len(wave)) // of messages, to know what is returned
+	messages := make([]amqp.Publishing, len(wave)) // to know what is returned
 	fates := make([]*amqp.DeferredConfirmation, len(wave))
 	for n, i := range wave {
 		m, key, _ := e.driver.config.message(records[i])
@@ -287,7 +287,7 @@ func (e *exchange) send(ctx context.Context, records []*sink.Record, p *progress
 			e.serial++
 			m.MessageId = fmt.Sprintf("%s/%d", e.name, e.serial)
 		}
-		ids[n] = m.MessageId
+		messages[n] = m
 		if p.sent[i] {
 			e.driver.duplicates.Add(1)
 			p.doubt[i] = true
@@ -298,19 +298,19 @@ func (e *exchange) send(ctx context.Context, records []*sink.Record, p *progress
 			if err = e.blame(fmt.Errorf("publish: %w", err)); e.channel.IsClosed() {
 				err = e.why()
 			}
-			e.known(p, wave[:n], ids, fates)
+			e.known(p, wave[:n], messages, fates)
 			e.drop()
 			return sink.Unknown, err
 		}
 	}
 	for _, fate := range fates {
 		if err := e.await(ctx, fate); err != nil {
-			e.known(p, wave, ids, fates)
+			e.known(p, wave, messages, fates)
 			e.drop()
 			return sink.Unknown, err
 		}
 	}
-	return sink.NotWritten, e.conclude(p, wave, ids, fates)
+	return sink.NotWritten, e.conclude(p, wave, messages, fates)
 }
 
 // await waits until the message is confirmed, refused or returned.
@@ -345,7 +345,7 @@ func (e *exchange) why() error {
 
 // known applies the server's answers to an incomplete wave: confirmed messages don't come
 // again.
-func (e *exchange) known(p *progress, wave []int, ids []string, fates []*amqp.DeferredConfirmation) {
+func (e *exchange) known(p *progress, wave []int, messages []amqp.Publishing, fates []*amqp.DeferredConfirmation) {
 	var acked []int // before the returns are asked for: a message's return comes before its ack
 	for n := range wave {
 		select {
@@ -356,28 +356,29 @@ func (e *exchange) known(p *progress, wave []int, ids []string, fates []*amqp.De
 		default:
 		}
 	}
-	returned := map[string]bool{}
+	back := map[identity]bool{}
 	for _, r := range e.back.all() {
-		returned[r.MessageId] = true
+		back[identityOf(r.MessageId, r.Headers)] = true
 	}
 	for _, n := range acked {
 		p.sent[wave[n]] = false
-		p.done[wave[n]] = !returned[ids[n]]
+		p.done[wave[n]] = !back[identityOf(messages[n].MessageId, messages[n].Headers)]
 	}
 }
 
 // conclude applies the outcome of a complete wave. The error is why some messages were not written.
-func (e *exchange) conclude(p *progress, wave []int, ids []string, fates []*amqp.DeferredConfirmation) (problem error) {
+func (e *exchange) conclude(p *progress, wave []int, messages []amqp.Publishing,
+	fates []*amqp.DeferredConfirmation) (problem error) {
 	e.driver.Reached()
-	returned := map[string]bool{}
+	back := map[identity]bool{}
 	for _, r := range e.back.all() {
-		returned[r.MessageId] = true
+		back[identityOf(r.MessageId, r.Headers)] = true
 		problem = &trouble{sink.TopicTrouble,
 			fmt.Errorf("exchange %s: no queue takes routing key %q (%s)", e.name, r.RoutingKey, r.ReplyText)}
 	}
 	for n, i := range wave {
 		p.sent[i] = false // what became of it is known
-		p.done[i] = fates[n].Acked() && !returned[ids[n]]
+		p.done[i] = fates[n].Acked() && !back[identityOf(messages[n].MessageId, messages[n].Headers)]
 		if !fates[n].Acked() {
 			problem = &trouble{sink.PartitionTrouble, fmt.Errorf("exchange %s: a queue refused the message (nack)", e.name)}
 		}

@@ -104,6 +104,14 @@ func (c Config) message(r *sink.Record) (p amqp.Publishing, key string, reason *
 	return p, key, nil
 }
 
+// identity tells the messages of a wave apart: events of several outboxes may have one id.
+type identity struct{ id, source string }
+
+func identityOf(id string, headers amqp.Table) identity {
+	source, _ := headers[sourceHeader].(string)
+	return identity{id, source}
+}
+
 // contentType is the property of that name, "" for none.
 func (c Config) contentType(r *sink.Record) string {
 	if c.ContentType == "" && r.JSON {
