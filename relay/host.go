@@ -2,15 +2,18 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/message"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
+	"github.com/cdc-relay/cdc-relay/internal/run/outboxes"
 	"github.com/cdc-relay/cdc-relay/internal/settle"
 	"github.com/cdc-relay/cdc-relay/internal/settle/alarms"
 	"github.com/cdc-relay/cdc-relay/internal/settle/requests"
+	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/internal/upkeep"
 	"github.com/cdc-relay/cdc-relay/internal/upkeep/reconcile"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -101,8 +104,21 @@ func (s *session) Passed() uint64 { return s.passed.Load() }
 // Encoder is the one for parked events.
 func (s *session) Encoder() settle.Encoder { return parkedEncoder{s} }
 
-// Era is that of the session's positions. It may change until Passed is not 0 any more.
-func (s *session) Era() int64 { return s.state.Era }
+// Era is that of the positions of an outbox's events. It may change until Passed is not 0 any more.
+func (s *session) Era(of int32) int64 {
+	if o := s.r.numbered(of); o != nil {
+		return o.Recorded().Era
+	}
+	return s.state.Era
+}
+
+// numbered is one of several outboxes by the number of its events, nil if there is one only, or its table is gone.
+func (r *Relay) numbered(source int32) *outboxes.Outbox {
+	if r.outboxes == nil {
+		return nil
+	}
+	return r.outboxes.Numbered(source)
+}
 
 // requestsHost is a term as what people ask for sees it: a [requests.Host].
 type requestsHost struct{ host }
@@ -122,12 +138,20 @@ func (h requestsHost) Hears() bool {
 		!h.t.behind()
 }
 
-func (h requestsHost) Router(ctx context.Context) (requests.Router, error) {
-	table, err := h.t.r.store.Outbox(ctx)
+func (h requestsHost) Router(ctx context.Context, of int32) (requests.Router, error) {
+	c, read := h.t.r.c, h.t.r.store.Outbox
+	if of != 0 {
+		o := h.t.r.numbered(of)
+		if o == nil {
+			return nil, fmt.Errorf("%w: no outbox has the number %d, or its table is gone", store.ErrCannot, of)
+		}
+		c.Outbox.Table, read = config.JoinTable(o.Schema, o.Name), o.Store.Outbox
+	}
+	table, err := read(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return message.New(h.t.r.c, message.Columns(h.t.r.c), table.PayloadType, message.Hooks{Shadowed: func() {}})
+	return message.New(c, message.Columns(c), table.PayloadType, message.Hooks{Shadowed: func() {}})
 }
 
 func (h requestsHost) Look(ctx context.Context) (unrecorded, missed int, err error) {

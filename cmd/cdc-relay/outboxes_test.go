@@ -79,7 +79,7 @@ func TestCommandsForSeveralOutboxes(t *testing.T) {
 	run("dlq", "show", plantedID(3), "--outbox", "tenant_1").want(t, exitDone, []string{"tenant_1.outbox_events"}, nil)
 	run("dlq", "discard", "--all", "--yes").want(t, exitUsage, nil, []string{which, "--outbox"})
 	run("find", plantedID(1)).want(t, exitUsage, nil, []string{which, "--outbox"})
-	run("verify").want(t, exitUsage, nil, []string{"not with outbox.tables"})
+	run("verify").want(t, exitUsage, nil, []string{which, "--outbox"})
 	run("find", plantedID(3), "--outbox", "tenant_1", "--http-listen", r.address).want(t, exitDone,
 		[]string{"dead", "cdc-relay dlq replay " + plantedID(3) + " --outbox tenant_1.outbox_events"}, nil)
 	run("dlq", "edit", plantedID(3), "--tombstone", "--no-replay", "--outbox", "tenant_1").want(t, exitDone,

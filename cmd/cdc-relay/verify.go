@@ -17,10 +17,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/doctor/verify/audit"
 	"github.com/cdc-relay/cdc-relay/internal/doctor/verify/effects"
 	"github.com/cdc-relay/cdc-relay/internal/store"
-	"github.com/cdc-relay/cdc-relay/relay"
 )
 
 type verifyCommand struct {
+	ask.Outbox
 	FromID, ToID, Since, Until string
 	Wait                       time.Duration
 	Repair, Yes                bool
@@ -77,14 +77,15 @@ Examples:
 		"consumer's inbox has done, and not with the topics.")
 	f.DurationVar(&c.InboxKeep, "inbox-keep", 336*time.Hour, "For how long the consumer keeps ids: what is older "+
 		"and unknown is forgotten, not missing.")
+	c.Outbox.AddTo(cmd)
 	return cmd
 }
 
 const undefinedTable = "42P01" // SQLSTATE
 
-// notVerified is why several outboxes cannot be verified yet.
-const notVerified = "verify compares records by their ids, and outboxes may have the same; reconcile --dry-run " +
-	"--outbox NAME says whether rows of one are missing in the journal"
+// errOneUUID is why an inbox cannot be compared with one of several outboxes.
+var errOneUUID = errors.New("--consumer: not with outbox.tables and ids that are uuids: an inbox takes a uuid for " +
+	"the same event, whichever outbox it is of; without --consumer the topics are compared")
 
 // Run compares the table with the topics.
 func (c *verifyCommand) Run(a *cli.App) error {
@@ -95,9 +96,6 @@ func (c *verifyCommand) Run(a *cli.App) error {
 	}
 	cfg, err := a.Load(cli.NeedsBoth)
 	if err != nil {
-		return err
-	}
-	if err := ask.NotOfSeveral(cfg, notVerified); err != nil {
 		return err
 	}
 	if err := audit.Readable(cfg); err != nil {
@@ -112,10 +110,7 @@ func (c *verifyCommand) Run(a *cli.App) error {
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	if cfg, err = ask.Name(ctx, a.Origin, cfg); err != nil {
-		return err
-	}
-	st, err := store.Open(ctx, relay.StoreConfig(cfg))
+	st, cfg, err := c.open(ctx, a, cfg)
 	if err != nil {
 		return err
 	}
@@ -143,6 +138,23 @@ func (c *verifyCommand) Run(a *cli.App) error {
 	return nil
 }
 
+// open opens the tables of the outbox to be verified, of several the one that is named. The configuration is that of
+// this outbox.
+func (c *verifyCommand) open(ctx context.Context, a *cli.App, cfg config.Config) (*store.Store, config.Config, error) {
+	cfg, err := ask.Name(ctx, a.Origin, cfg)
+	if err != nil {
+		return nil, cfg, err
+	}
+	st, err := c.OpenNamed(ctx, cfg)
+	if err != nil {
+		return nil, cfg, err
+	}
+	if cfg.Outbox.Tables != "" {
+		cfg.Outbox.Table = config.JoinTable(st.Table().Schema, st.Table().Name)
+	}
+	return st, cfg, nil
+}
+
 // timed refuses bounds of time where rows have none.
 func timed(cfg config.Config, rows store.AuditRange) error {
 	if (rows.Since != nil || rows.Until != nil) && cfg.Outbox.Columns.CreatedAt == "" {
@@ -152,7 +164,7 @@ func timed(cfg config.Config, rows store.AuditRange) error {
 }
 
 // effects compares the table with a consumer's inbox.
-func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
+func (c *verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 	if c.Repair {
 		a.Wrong("--repair", "found it beside --consumer",
 			"one of the two: an event that a consumer lacks is not published again")
@@ -161,22 +173,25 @@ func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 	if err != nil {
 		return err
 	}
-	if err := ask.NotOfSeveral(cfg, notVerified); err != nil {
-		return err
-	}
 	if err := timed(cfg, rows); err != nil {
 		return err
 	}
 	ctx, stop := cli.UntilSignal(nil)
 	defer stop()
-	if cfg, err = ask.Name(ctx, a.Origin, cfg); err != nil {
-		return err
-	}
-	st, err := store.Open(ctx, relay.StoreConfig(cfg))
+	st, cfg, err := c.open(ctx, a, cfg)
 	if err != nil {
 		return err
 	}
 	defer st.Close()
+	if cfg.Outbox.Tables != "" {
+		table, err := st.Outbox(ctx)
+		if err != nil {
+			return err
+		}
+		if table.IDType == "uuid" {
+			return cli.Usage(errOneUUID)
+		}
+	}
 	at := ask.InboxOf(cfg)
 	conn, err := store.Connect(ctx, store.Config{URL: at.URL, Password: at.Password})
 	if err != nil {
@@ -204,7 +219,7 @@ func (c verifyCommand) effects(a *cli.App, rows store.AuditRange) error {
 }
 
 // repair asks for confirmation, and follows the requests that are made then. Who is asked sees first what was found.
-func (c verifyCommand) repair(a *cli.App, st *store.Store, found *audit.Verdict) (*audit.Repair, error) {
+func (c *verifyCommand) repair(a *cli.App, st *store.Store, found *audit.Verdict) (*audit.Repair, error) {
 	if !c.Yes && !a.JSON {
 		show.Verdict(a, found)
 	}

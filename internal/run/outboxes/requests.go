@@ -22,6 +22,9 @@ func (t *Tables) asked(r *store.Request) (*Outbox, error) {
 	return nil, fmt.Errorf("%w: no outbox has the number %d", store.ErrCannot, r.Filter.Source)
 }
 
+// Numbered is the outbox with the number, nil if its table is gone.
+func (t *Tables) Numbered(source int32) *Outbox { return t.numberedAs(source) }
+
 // StartRequest notes that work on the request begins. What names no outbox is about the relay as a whole.
 func (t *Tables) StartRequest(ctx context.Context, r *store.Request) error {
 	if r.Filter.Source == 0 {
@@ -63,7 +66,23 @@ func (t *Tables) RetryNow(ctx context.Context, r *store.Request, limit int) (int
 	return o.RetryNow(ctx, r, limit)
 }
 
-// RepublishRows refuses: whose place a row that is published again takes is not known yet, with several outboxes.
-func (t *Tables) RepublishRows(context.Context, *store.Request, int) ([]store.CatchUpRow, error) {
-	return nil, fmt.Errorf("%w: with several outboxes rows cannot be published again on request", store.ErrCannot)
+// RepublishRows gives the next rows of the outbox that the request names.
+func (t *Tables) RepublishRows(ctx context.Context, r *store.Request, limit int) ([]store.CatchUpRow, error) {
+	o, err := t.asked(r)
+	if err == nil && o.gone.Load() {
+		err = fmt.Errorf("%w: there is no table %s.%s any more", store.ErrCannot, o.Schema, o.Name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return o.RepublishRows(ctx, r, limit)
+}
+
+// Republish parks rows of the outbox that the request names.
+func (t *Tables) Republish(ctx context.Context, r *store.Request, events []store.Parked) (int64, error) {
+	o, err := t.asked(r)
+	if err != nil {
+		return 0, err
+	}
+	return o.Republish(ctx, r, events)
 }

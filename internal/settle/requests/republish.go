@@ -33,15 +33,15 @@ func (e *Executor) republish(ctx context.Context, s Session, request *store.Requ
 	if len(rows) == 0 {
 		return true, e.finish(ctx, request, "")
 	}
-	router, err := e.routerOf(ctx, s)
+	router, err := e.routerOf(ctx, s, request.Filter.Source)
 	if err != nil {
 		return false, err
 	}
-	now := time.Now()
+	now, era := time.Now(), s.Era(request.Filter.Source)
 	events := make([]store.Parked, len(rows))
 	for i := range rows {
 		event := &rows[i].Event
-		event.Position = outbox.Position{Epoch: s.Era(), Table: true, Order: placeOf(request, i)}
+		event.Position = outbox.Position{Epoch: era, Table: true, Order: placeOf(request, i)}
 		// A row that cannot be a message any more is parked all the same: when its turn comes it is given up with its
 		// reason.
 		topic, key := router.Route(event, now)
@@ -64,14 +64,14 @@ func placeOf(request *store.Request, i int) uint64 {
 	return uint64(request.ID)*republishPlaces + uint64(request.Done) + uint64(i)
 }
 
-// routerOf is the executor's own router of the session.
-func (e *Executor) routerOf(ctx context.Context, s Session) (router Router, err error) {
-	if e.router == nil || e.routed != s {
-		if e.router, err = e.host.Router(ctx); err != nil {
+// routerOf is the executor's own router of an outbox in the session.
+func (e *Executor) routerOf(ctx context.Context, s Session, of int32) (router Router, err error) {
+	if e.router == nil || e.routed != s || e.routes != of {
+		if e.router, err = e.host.Router(ctx, of); err != nil {
 			e.router = nil
 			return nil, err
 		}
-		e.routed = s
+		e.routed, e.routes = s, of
 	}
 	return e.router, nil
 }

@@ -61,8 +61,8 @@ type Session interface {
 	Heed(err error)
 	// Passed is 0 until what came again in the session's beginning was handed to the sink.
 	Passed() uint64
-	// Era is that of its positions, once that is so.
-	Era() int64
+	// Era is that of the positions of the outbox's events, once Passed is not 0.
+	Era(outbox int32) int64
 }
 
 // Host is the relay around the requests.
@@ -77,8 +77,9 @@ type Host interface {
 	CannotRecord(what string, err error) (news bool)
 	Recorded(what string)
 
-	// Router finds topic and key of events of the outbox as it is now. It is for one goroutine.
-	Router(ctx context.Context) (Router, error)
+	// Router finds topic and key of events of the outbox as it is now: by its number, 0 for the only one of a slot. It is
+	// for one goroutine.
+	Router(ctx context.Context, outbox int32) (Router, error)
 	// Look looks at the whole table at once, and says how many rows nothing was recorded of, and how many the stream
 	// had missed.
 	Look(ctx context.Context) (unrecorded, missed int, err error)
@@ -123,6 +124,7 @@ type Executor struct {
 	looking *look // at the whole table, for a reconcile; nil: none
 	router  Router
 	routed  Session // that router was made for
+	routes  int32   // the outbox that router is of
 }
 
 // New makes an executor, for one term of a relay.

@@ -152,6 +152,22 @@ func (o Outbox) OpenOne(ctx context.Context, a *cli.App) (*store.Store, config.C
 	return st, cfg, BadFilter(err)
 }
 
+// OpenNamed opens the SQL side of the outbox for what can be done with one only.
+func (o Outbox) OpenNamed(ctx context.Context, cfg config.Config) (*store.Store, error) {
+	st, err := store.Open(ctx, relay.StoreConfig(cfg))
+	if err != nil {
+		return nil, err
+	}
+	named, err := st.Named(ctx, o.Of)
+	if err == nil {
+		err = named.NeedOne()
+	}
+	if err != nil {
+		st.Close()
+	}
+	return named, BadFilter(err)
+}
+
 // NotOfSeveral refuses a command that does not work with outbox.tables.
 func NotOfSeveral(cfg config.Config, why string) error {
 	if cfg.Outbox.Tables == "" {

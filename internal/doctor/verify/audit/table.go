@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/doctor/verify"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
@@ -88,6 +89,7 @@ type part struct {
 	inner   template // an aggregate's type or id that is composed of columns
 }
 
+// newTemplates reads the configuration's templates; of several outboxes outbox.table names the one that is audited.
 func newTemplates(cfg config.Config) (*templates, error) {
 	t := &templates{format: cfg.Message.Format}
 	var err error
@@ -106,9 +108,17 @@ func (t *templates) compile(cfg config.Config, text string) (template, error) {
 		return nil, err
 	}
 	compiled := template{}
+	constants := map[string]string{}
+	if cfg.Outbox.Tables != "" {
+		constants = outbox.Constants(config.SplitTable(cfg.Outbox.Table))
+	}
 	for _, p := range parts {
 		if p.Column == "" {
 			compiled = append(compiled, part{literal: p.Literal, column: -1})
+			continue
+		}
+		if text, is := constants[p.Column]; is {
+			compiled = append(compiled, part{literal: text, column: -1})
 			continue
 		}
 		of := cfg.Outbox.Columns.Of(p.Column)
