@@ -275,7 +275,8 @@ var house = map[string]room{
 	}, external: []string{"github.com/spf13/cobra"}},
 	"cmd/cdc-relay/internal/configure": { // of relay it uses what a configuration means to the store
 		own: []string{
-			"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "internal/doctor/install", "relay", "internal/store",
+			"cmd/cdc-relay/internal/ask", "cmd/internal/cli", "config", "internal/doctor/install", "internal/outbox", "relay",
+			"internal/store",
 		},
 		external: []string{"github.com/spf13/cobra"},
 	},

@@ -25,7 +25,11 @@ func (w *writer) relayOf(ctx context.Context) {
 		return
 	}
 	defer st.Close()
-	table, err := st.Outbox(ctx)
+	one := st
+	if len(w.tables) > 0 {
+		one = st.Of(w.recognised.schema, w.recognised.name)
+	}
+	table, err := one.Outbox(ctx)
 	var several interface{ Unwrap() []error }
 	switch {
 	case err == nil, errors.Is(err, store.ErrNoOutbox):
@@ -57,7 +61,7 @@ func (w *writer) relayOf(ctx context.Context) {
 		if table.HasPublishedAt {
 			which = "each row of %s whose published_at is NULL, whatever else its columns say"
 		}
-		w.page.remember("decide outbox.published_when: without it the first start publishes "+which, w.cfg.Outbox.Table)
+		w.page.remember("decide outbox.published_when: without it the first start publishes "+which, w.cfg.Outbox.Named())
 	}
 }
 
@@ -112,7 +116,7 @@ func (s slot) elsewhere() string {
 func (w *writer) publication() {
 	name, beside := w.cfg.Postgres.Publication, []string{}
 	for _, p := range w.d.publications {
-		covers := p.all || slices.Contains(p.published, w.cfg.TableName())
+		covers := p.all || w.publishedBy(p)
 		switch {
 		case p.name != name && covers:
 			beside = append(beside, p.name)
@@ -120,7 +124,7 @@ func (w *writer) publication() {
 		case !p.inserts, !covers:
 			w.page.set("postgres.publication", quote(name), "It exists, and does not publish inserts of the table.")
 			w.page.remember("the publication %s does not publish inserts of %s: cdc-relay check prints the fix", name,
-				w.cfg.Outbox.Table)
+				w.cfg.Outbox.Named())
 			return
 		default:
 			w.page.set("postgres.publication", quote(name), "It exists, and publishes the table's inserts.")
@@ -132,6 +136,16 @@ func (w *writer) publication() {
 		comments = append(comments, "Other publications contain the table: "+strings.Join(beside, ", ")+".")
 	}
 	w.page.set("postgres.publication", quote(name), comments...)
+}
+
+// publishedBy reports whether the publication has the table, or all that the pattern chooses.
+func (w *writer) publishedBy(p publication) bool {
+	if w.cfg.Outbox.Tables == "" {
+		return slices.Contains(p.published, w.cfg.TableName())
+	}
+	return len(w.tables) > 0 && !slices.ContainsFunc(w.tables, func(t table) bool {
+		return !slices.Contains(p.published, t.String())
+	})
 }
 
 // aws writes the region of a sink of AWS: the one that was set, or that of this process.

@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/cmd/cdc-relay/internal/ask"
 	"github.com/cdc-relay/cdc-relay/cmd/internal/cli"
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 type initCommand struct {
@@ -28,7 +29,8 @@ func (c *initCommand) command() *cobra.Command {
 		`Asks the database what it has (tables that look like an outbox, publications, slots, wal_level), changes
 nothing there, and writes a configuration file with comments. What is set by flags and environment goes into the file,
 too: the database's URL and, for the sink, its kind and address. What could not be found out, or is not as the relay
-needs it, stands in the file under "To do".
+needs it, stands in the file under "To do". Outboxes of one name in schemas such as tenant_1 and tenant_2 become a
+pattern in outbox.tables.
 
 Passwords are not written: name a file in postgres.password_file. A table that another worker publishes from? Read
 docs/migrating.md before you run init.
@@ -143,6 +145,7 @@ type writer struct {
 	isSet      func(key string) bool
 	table      string // that was recognised, or named
 	recognised table
+	tables     []table          // of several outboxes
 	left       []config.Setting // what the file is complete with: it holds a password, so it is not written
 }
 
@@ -184,10 +187,21 @@ func (w *writer) postgres() {
 	}
 }
 
-// outbox writes the table: the one that was named, or the one that looks most like an outbox.
+// outbox writes the table: the one that was named, or the one that looks most like an outbox. Of several it writes the
+// pattern.
 func (w *writer) outbox() {
 	tables := w.d.tables
 	named := w.isSet("outbox.table")
+	if w.isSet("outbox.tables") {
+		var p outbox.Pattern
+		p.Schema, p.Table = config.SplitTable(w.cfg.Outbox.Tables)
+		w.several(chosenBy(p, tables))
+		return
+	}
+	if s, are := tenants(tables); are && !named {
+		w.several(s)
+		return
+	}
 	if named {
 		tables = slices.DeleteFunc(slices.Clone(tables), func(t table) bool { return t.String() != w.cfg.TableName() })
 	}
@@ -225,6 +239,11 @@ func (w *writer) mapped(found []candidate) {
 		comments = append(comments, "Less like an outbox, but possible: "+list(found[1:])+".")
 	}
 	w.page.set("outbox.table", quote(best.String()), comments...)
+	w.columns(best)
+}
+
+// columns writes the columns of the table.
+func (w *writer) columns(best candidate) {
 	for _, f := range fields {
 		key := "outbox.columns." + f.key
 		if w.isSet(key) {
