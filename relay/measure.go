@@ -33,8 +33,9 @@ type LatencyCounts = meter.LatencyCounts
 
 func (r *Relay) newMeter(version string) *meter.Meter {
 	reasons := degradedReasons
+	var names func() map[int32]string
 	if r.c.Outbox.Tables != "" {
-		reasons = append(slices.Clone(reasons), degradedOutbox)
+		reasons, names = append(slices.Clone(reasons), degradedOutbox), r.outboxNames
 	}
 	if r.concerns != nil {
 		reasons = append(slices.Clone(reasons), DegradedConfiguration)
@@ -42,8 +43,16 @@ func (r *Relay) newMeter(version string) *meter.Meter {
 	return meter.New(meter.Options{
 		Service: r.c.Service, Version: version, Topics: message.FixedTopic(r.c.Message.Topic), Reasons: reasons,
 		Start: settle.Start, Started: r.started, Driver: r.driver, Health: &r.health, Source: measured{r},
-		Lines: r.lines, Aliases: r.c.Metrics.Aliases,
+		Lines: r.lines, Aliases: r.c.Metrics.Aliases, Outboxes: names,
 	})
+}
+
+// outboxNames are the names of several outboxes by the source of their events.
+func (r *Relay) outboxNames() map[int32]string {
+	if r.term.Load() == nil || r.outboxes == nil { // before Run has opened them
+		return nil
+	}
+	return r.outboxes.Names()
 }
 
 // measured is a relay as its meter sees it: a [meter.Source].

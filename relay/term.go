@@ -86,7 +86,7 @@ func newTerm(r *Relay) *term {
 	t.settler = settle.New(settle.Options{
 		Config: r.c, Retry: settings.Retry(r.c.Retry), Logger: r.log, Tables: r.store, Engine: t.engine,
 		Host: host{t}, Meter: &r.meter.Outcomes, Pulse: &r.meter.Pulses.Settling, ReadsBack: readsBack,
-		Old: r.meter.Stream.Old,
+		Old: r.meter.Stream.Old, Outboxes: &r.meter.Outboxes,
 	})
 	t.inflight = t.settler.InFlight()
 	tables, _ := r.store.(requests.Tables)

@@ -229,6 +229,9 @@ func named(line *zerolog.Event, d *Delivery) *zerolog.Event {
 // tellDied counts and logs a dead letter that is committed.
 func (l *loop) tellDied(d *Delivery) {
 	l.settler.meter.Died(d.Reason.Class)
+	if o := l.settler.outboxes; o != nil {
+		o.Died(d.Event.Source)
+	}
 	l.settler.host.Died(d.Record.Topic, d.Reason)
 	if d.Reason.Stack != "" {
 		l.settler.log.Error().Str("code", d.Reason.Code).Str("stack", d.Reason.Stack).Msg("a mistake in the program")

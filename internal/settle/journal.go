@@ -159,6 +159,9 @@ func (l *loop) writeJournal(ctx context.Context) {
 			return
 		}
 		l.settler.meter.Journaled(len(j.rows), time.Since(begun))
+		if o := l.settler.outboxes; o != nil {
+			o.Journaled(j.rows)
+		}
 		select {
 		case l.journal.written <- j:
 		case <-ctx.Done():

@@ -119,6 +119,12 @@ type Meter interface {
 	Uncopied() // a dead letter that dlq.topic refused
 }
 
+// OutboxMeter counts by outbox, where a slot has several.
+type OutboxMeter interface {
+	Journaled(rows []store.Published)
+	Died(source int32)
+}
+
 // Options configure a settler.
 type Options struct {
 	Config config.Config
@@ -128,7 +134,9 @@ type Options struct {
 	Engine *sink.Engine
 	Host   Host
 	Meter  Meter
-	Pulse  Pulse // of the loop
+
+	Outboxes OutboxMeter // nil: no one counts by outbox
+	Pulse    Pulse       // of the loop
 
 	// ReadsBack: after a crash the relay finds in the topics what was sent and not journaled.
 	ReadsBack bool
@@ -151,6 +159,7 @@ type Settler struct {
 	engine   *sink.Engine
 	host     Host
 	meter    Meter
+	outboxes OutboxMeter
 	inflight *Registry
 	loop     *loop
 	retrier  *retrier
@@ -171,7 +180,8 @@ type Settler struct {
 // New makes a settler; nothing is settled before Run.
 func New(o Options) *Settler {
 	s := &Settler{
-		c: o.Config, log: o.Logger, tables: o.Tables, engine: o.Engine, host: o.Host, meter: o.Meter, inflight: newRegistry(),
+		c: o.Config, log: o.Logger, tables: o.Tables, engine: o.Engine, host: o.Host, meter: o.Meter, outboxes: o.Outboxes,
+		inflight: newRegistry(),
 		isCopies: o.Config.DLQ.Matcher(),
 	}
 	s.retrier = newRetrier(s)

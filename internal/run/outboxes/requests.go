@@ -25,6 +25,16 @@ func (t *Tables) asked(r *store.Request) (*Outbox, error) {
 // Numbered is the outbox with the number, nil if its table is gone.
 func (t *Tables) Numbered(source int32) *Outbox { return t.numberedAs(source) }
 
+// Names are schema.table of all outboxes that have a number, by that.
+func (t *Tables) Names() map[int32]string {
+	all := t.Known()
+	names := make(map[int32]string, len(all))
+	for _, o := range all {
+		names[o.Source] = o.Schema + "." + o.Name
+	}
+	return names
+}
+
 // StartRequest notes that work on the request begins. What names no outbox is about the relay as a whole.
 func (t *Tables) StartRequest(ctx context.Context, r *store.Request) error {
 	if r.Filter.Source == 0 {

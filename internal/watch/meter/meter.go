@@ -67,12 +67,16 @@ type Options struct {
 	Source  Source
 	Lines   *logqueue.Writer // of the log; nil: what becomes of it is not known
 	Aliases bool             // also show figures under the names of other relays
+
+	// Outboxes returns the names of several outboxes by the source of their events; nil: there is one.
+	Outboxes func() map[int32]string
 }
 
 // Meter holds the metrics of one process: made once, never reset. Each part says who may call it.
 type Meter struct {
 	Stream   Stream
 	Outcomes Outcomes
+	Outboxes Outboxes
 	Requests Requests
 	Database Database
 	Pulses   Pulses
@@ -91,6 +95,7 @@ func New(o Options) *Meter {
 	m.Stream.define(f)
 	m.Requests.define(f)
 	m.Outcomes.define(f, o)
+	m.Outboxes.define(f, o.Outboxes)
 	m.Outcomes.retries, m.Outcomes.openDead = m.Requests.retries, &m.Database.OpenDead
 	m.Pulses.begin(o.Started)
 	m.gauges(f, o)

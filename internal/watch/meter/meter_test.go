@@ -66,6 +66,7 @@ func fresh() (*Meter, *played, *health.State) {
 	m := New(Options{
 		Service: "outbox", Version: "1.2.3", Reasons: []string{"topic"}, Start: now, Started: now, Health: h, Source: p,
 		Lines: logqueue.New(io.Discard), Aliases: true, Driver: queued{},
+		Outboxes: func() map[int32]string { return map[int32]string{7: "tenant_7.outbox_events"} },
 	})
 	return m, p, h
 }
