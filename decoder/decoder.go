@@ -57,8 +57,8 @@ type Config struct {
 	Tables []uint32
 	// Sources is for several outboxes in one stream. It returns the source of a relation that is not in Tables, which
 	// its events get, or false for a relation that is not an outbox. It is asked at each Relation message, before the
-	// first row of the relation. nil: there are no others.
-	Sources func(*Relation) (source int32, is bool)
+	// first row of the relation; its error becomes a *[SourceError]. nil: there are no others.
+	Sources func(*Relation) (source int32, is bool, err error)
 	// CreatedIn is the time zone of a created_at that has none; its values are turned into UTC. nil: they stay as they
 	// are.
 	CreatedIn *time.Location
@@ -111,7 +111,7 @@ const postgresEpoch = 946_684_800_000_000
 type Decoder struct {
 	columns outbox.Columns
 	bound   map[uint32]bool
-	sources func(*Relation) (source int32, is bool)
+	sources func(*Relation) (source int32, is bool, err error)
 	created *time.Location
 
 	relations map[uint32]*binding // what this connection announced, bound and foreign
@@ -173,7 +173,7 @@ func (d *Decoder) Reset() {
 // the caller's and stays as it is. For other kinds ev is not touched. Decode of a row does not allocate once ev.Extra
 // has its size.
 //
-// Errors: *[MalformedError], *[ColumnError], *[RowError]. All of them end the connection: until Reset, Decode returns
+// Errors: *[MalformedError], *[ColumnError], *[RowError], *[SourceError]. All of them end the connection: until Reset, Decode returns
 // the same error again.
 func (d *Decoder) Decode(data []byte, ev *outbox.Event) (Message, error) {
 	if d.failed != nil {

@@ -28,6 +28,18 @@ func (e *MalformedError) Error() string {
 		e.Length, e.HexFrom, e.Hex)
 }
 
+// SourceError reports that [Config].Sources failed.
+type SourceError struct {
+	Table string // as SQL writes it
+	Cause error
+}
+
+func (e *SourceError) Error() string {
+	return fmt.Sprintf("take table %s as an outbox: %v", e.Table, e.Cause)
+}
+
+func (e *SourceError) Unwrap() error { return e.Cause }
+
 // ColumnError reports that the published outbox table lacks a column that the configuration names.
 type ColumnError struct {
 	Table  string   // as SQL writes it

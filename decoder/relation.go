@@ -3,6 +3,8 @@ package decoder
 import (
 	"fmt"
 	"slices"
+
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 )
 
 // Relation describes a table as a Relation message does: with its published columns, so without generated ones and
@@ -72,9 +74,11 @@ func (d *Decoder) relation(data []byte) (Message, error) {
 	}
 	b := &binding{oid: rel.OID, name: tableName(rel), count: count, foreign: !d.bound[rel.OID]}
 	if b.foreign && d.sources != nil {
-		var is bool
-		b.source, is = d.sources(rel)
-		b.foreign = !is
+		source, is, err := d.sources(rel)
+		if err != nil {
+			return Message{}, &SourceError{Table: b.name, Cause: err}
+		}
+		b.source, b.foreign = source, !is
 	}
 	if !b.foreign {
 		if b.rows = d.counters[b.source]; b.rows == nil {
@@ -92,6 +96,12 @@ func (d *Decoder) relation(data []byte) (Message, error) {
 		m.Kind, m.Foreign = Ignored, true
 	}
 	return m, nil
+}
+
+// Lacks returns a *[ColumnError] if rows of the relation have no column by one of the names.
+func Lacks(columns outbox.Columns, rel *Relation) error {
+	d := Decoder{columns: columns}
+	return d.bind(new(binding), rel)
 }
 
 // bind finds the configured columns in the relation by name.

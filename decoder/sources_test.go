@@ -1,6 +1,7 @@
 package decoder
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -37,12 +38,13 @@ func TestRowsOfSeveralOutboxesHaveTheirSourceAndTheirOwnIndex(t *testing.T) {
 		}
 		return strings.Join(got, " ")
 	}
-	d := New(Config{Columns: outboxColumns, Tables: []uint32{ours}, Sources: func(r *Relation) (int32, bool) {
+	var failing error
+	d := New(Config{Columns: outboxColumns, Tables: []uint32{ours}, Sources: func(r *Relation) (int32, bool, error) {
 		if r.Schema != "public" || r.Name != "outbox" {
 			t.Errorf("asked for %s.%s, want public.outbox", r.Schema, r.Name)
 		}
 		source, is := known[r.OID]
-		return source, is
+		return source, is, failing
 	}})
 	if got, want := events(d), "11:1@200/0 22:1@200/0 22:2@200/1 11:2@200/1 22:3@300/0 11:3@300/0"; got != want {
 		t.Errorf("both are known: got %s, want %s", got, want)
@@ -51,5 +53,11 @@ func TestRowsOfSeveralOutboxesHaveTheirSourceAndTheirOwnIndex(t *testing.T) {
 	delete(known, first)
 	if got, want := events(d), "22:1@200/0 22:2@200/1 22:3@300/0"; got != want {
 		t.Errorf("one is known: got %s, want %s", got, want)
+	}
+	d.Reset()
+	failing = errors.New("no connection")
+	_, err := d.Decode(messages[1], new(outbox.Event))
+	if e, is := errors.AsType[*SourceError](err); !is || !errors.Is(e, failing) {
+		t.Errorf("the source cannot be told: got %v", err)
 	}
 }

@@ -156,9 +156,6 @@ func (s *session) decode(batch *replication.Batch, steps []step) ([]step, error)
 		}
 		d := s.next()
 		message, err := s.decoder.Decode(m.Data, &d.Event)
-		if s.unknown != nil {
-			return steps, s.unknown
-		}
 		if err != nil {
 			return steps, s.explainDecode(err)
 		}
@@ -367,6 +364,9 @@ func (s *session) announce(ctx context.Context, topics []string) error {
 func (s *session) explainDecode(err error) error {
 	if _, ok := errors.AsType[*decoder.ColumnError](err); ok {
 		return err
+	}
+	if e, ok := errors.AsType[*decoder.SourceError](err); ok {
+		return e
 	}
 	h := &halt.Error{Code: halt.MalformedWAL,
 		Reason: fmt.Sprintf("a WAL message that was received before %s cannot be used: %v", s.stream.Received(), err),

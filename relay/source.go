@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,8 +29,8 @@ type source struct {
 // sourceSet is the sources of a session's events.
 type sourceSet struct {
 	only    *source                           // of events that name none
-	several atomic.Pointer[map[int32]*source] // by the number that events carry; the dispatcher stores it
-	unknown error                             // why an outbox that the stream has announced has no source
+	adding  sync.Mutex                        // the dispatcher adds to several, and what stores the stream
+	several atomic.Pointer[map[int32]*source] // by the number that events carry
 }
 
 // of is the source of an event.
@@ -48,6 +49,8 @@ func (x *sourceSet) numbered(number int32) *source {
 
 // add adds one of several sources.
 func (x *sourceSet) add(number int32, s *source) {
+	x.adding.Lock()
+	defer x.adding.Unlock()
 	all := map[int32]*source{number: s}
 	if known := x.several.Load(); known != nil {
 		maps.Copy(all, *known)
@@ -66,18 +69,15 @@ func (s *session) openSources(working context.Context, table store.Outbox, decod
 			return err
 		}
 	}
-	decoding.Sources = func(r *decoder.Relation) (int32, bool) {
+	decoding.Sources = func(r *decoder.Relation) (int32, bool, error) {
 		o, err := s.r.outboxes.OfRelation(working, r)
 		if err == nil && o != nil && s.numbered(o.Source) == nil {
 			err = s.addOutbox(o)
 		}
-		if err != nil {
-			s.unknown = fmt.Errorf("register the outbox %s.%s: %w", r.Schema, r.Name, err)
-		}
 		if err != nil || o == nil {
-			return 0, false
+			return 0, false, err
 		}
-		return o.Source, true
+		return o.Source, true, nil
 	}
 	return nil
 }

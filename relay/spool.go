@@ -155,6 +155,9 @@ func (s *session) spoolDegrades() []Degradation {
 
 // spoolBroken is the halt for a spool that cannot be read.
 func spoolBroken(err error) error {
+	if e, ok := errors.AsType[*decoder.SourceError](err); ok {
+		return e // a new session may cure it
+	}
 	return &halt.Error{Code: halt.MalformedWAL, Cause: err, Reason: err.Error(),
 		Risk: "the events in that row and behind it are confirmed to Postgres and not sent; while the relay is halted, " +
 			"Postgres keeps WAL",

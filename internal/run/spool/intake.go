@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/decoder"
@@ -75,7 +76,12 @@ func (s *Spool) take(ctx context.Context, b *replication.Batch) (done bool) {
 			}
 			continue
 		}
-		if err := s.pack(m.Data); err != nil {
+		err := s.pack(m.Data)
+		if _, ok := errors.AsType[*decoder.SourceError](err); ok {
+			s.o.Fail(err) // what is not stored comes again
+			return true
+		}
+		if err != nil {
 			s.o.Logger.Error().Err(err).Msg("the stream cannot be read on; what is spooled is sent first")
 			s.failed = err
 			s.store(ctx, s.packer.take())
