@@ -15,6 +15,7 @@ import (
 
 // fencedMethods write only as long as no one else has taken over, or say what the owner may send.
 var fencedMethods = []string{
+	"CatchUpOf",
 	"SnapshotCatchUp", "ListsReady",
 	"Settle of a dead letter", "FinishCatchUp", "AddTopics", "SaveOffsets", "SaveProgress", "Park",
 	"MakeDue", "WakeHeads", "RetryLater",
@@ -29,7 +30,7 @@ var fencedMethods = []string{
 // any relay may clean up.
 var unfencedMethods = []string{
 	"Migrate", "Register", "CreatePublication", "Settle", "Settle of a replay", "BeginCatchUp", "BeginCatchUpOfLost",
-	"SetBaseline",
+	"NoteLeftOut", "SetBaseline",
 	"MirrorStep", "DeleteStep", "Prune", "PruneDead", "PruneRequests", "AddRequest", "EmitToken", "Barrier",
 	"RaiseAlarm", "AckAlarms",
 }

@@ -288,6 +288,8 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"BeginCatchUp", func(ctx context.Context) error { return s.BeginCatchUp(ctx, true) }},
 		{"BeginCatchUpSince", func(ctx context.Context) error { _, err := s.BeginCatchUpSince(ctx, 1, true); return err }},
 		{"BeginCatchUpOfLost", func(ctx context.Context) error { _, err := s.BeginCatchUpOfLost(ctx); return err }},
+		{"CatchUpOf", func(ctx context.Context) error { return s.CatchUpOf(ctx, []int32{7}) }},
+		{"NoteLeftOut", s.NoteLeftOut},
 		{"AddTopics", func(ctx context.Context) error { return s.AddTopics(ctx, []string{"t"}) }},
 		{"SaveOffsets", func(ctx context.Context) error {
 			return s.SaveOffsets(ctx, []store.Offset{{Topic: "t", Partition: 1, Next: 2}})

@@ -69,3 +69,33 @@ WHERE `+ofSlot+` AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_nam
 	}
 	return begun, nil
 }
+
+// NoteLeftOut notes for one of several outboxes that rows of it are not taken from the stream: see CatchUpOf. It is to
+// be committed before the first of them is left out. Of an outbox that is to be caught up with it changes nothing but
+// that the events are marked as late.
+func (s *Lease) NoteLeftOut(ctx context.Context) error {
+	err := s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET catch_up_late = true WHERE slot = $1
+ AND NOT catch_up_late`), s.db.StateKey())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note that rows are left out: %w", err)
+	}
+	return nil
+}
+
+// CatchUpOf puts some of several outboxes, by their numbers, back into phase catch_up, and with them the slot, whose
+// lists are not complete by that. Fenced.
+func (s *Lease) CatchUpOf(ctx context.Context, sources []int32) error {
+	err := s.db.Fenced(ctx, db.Writing, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET `+settled+`, phase = 'catch_up',
+ catch_up_ready = false, dirty = true, updated_at = now()
+WHERE slot = $1 OR slot IN (SELECT $1::text || ':' || n FROM unnest($2::integer[]) n)`), s.db.Config.Slot, sources)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("begin a catch-up of %d outboxes: %w", len(sources), err)
+	}
+	return nil
+}
