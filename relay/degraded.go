@@ -83,6 +83,9 @@ func (r *Relay) degradations() []Degradation {
 		if text := r.outboxes.Unpublished(); text != "" {
 			found = append(found, Degradation{degradedOutbox, text})
 		}
+		for _, text := range r.outboxes.LeftOut() {
+			found = append(found, Degradation{degradedOutbox, text})
+		}
 	}
 	if text := r.health.MarkTrouble(); text != "" {
 		found = append(found, Degradation{degradedMirror, "published rows are not marked or deleted: " + text})

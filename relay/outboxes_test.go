@@ -19,14 +19,16 @@ import (
 type tenants struct {
 	*bed
 	names   []string
-	written map[string]int // rows of each
+	written map[string]int    // rows of each
+	payload map[string]string // the column's name, if it is another one now
+	ids     string            // their type, if it is another one now
 	topics  []string
 	late    int // of the events that wantAll has seen
 }
 
 func newTenants(t *testing.T, names ...string) *tenants {
 	t.Helper()
-	b := &tenants{bed: newBed(t), written: map[string]int{}, topics: []string{"outbox.event.order"}}
+	b := &tenants{bed: newBed(t), written: map[string]int{}, payload: map[string]string{}, topics: []string{"outbox.event.order"}}
 	b.c.Outbox.Tables = "tenant_*.outbox_events"
 	for _, name := range names {
 		b.create(name)
@@ -54,9 +56,10 @@ func (b *tenants) writeTo(kind string, n int, names ...string) {
 	for _, name := range names {
 		from := b.written[name] + 1
 		b.written[name] += n
-		fmt.Fprintf(&all, `INSERT INTO %[1]s.outbox_events (id, aggregate_type, aggregate_id, event_type, payload)
-			SELECT ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid, '%[4]s', 'k' || n %% 3, '%[1]s',
-			jsonb_build_object('n', n) FROM generate_series(%[2]d, %[3]d) n;`, name, from, b.written[name], kind)
+		fmt.Fprintf(&all, `INSERT INTO %[1]s.outbox_events (id, aggregate_type, aggregate_id, event_type, %[5]s)
+			SELECT ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::%[6]s, '%[4]s', 'k' || n %% 3, '%[1]s',
+			jsonb_build_object('n', n) FROM generate_series(%[2]d, %[3]d) n;`, name, from, b.written[name], kind,
+			cmp.Or(b.payload[name], "payload"), cmp.Or(b.ids, "uuid"))
 	}
 	b.pg.Exec(b.t, all.String())
 }
@@ -261,12 +264,6 @@ func TestATableThatChangesIsReadAgain(t *testing.T) {
 	b.pg.Exec(t, "ALTER TABLE tenant_2.outbox_events ALTER COLUMN payload TYPE json, ADD COLUMN more text")
 	b.write(10, b.names...)
 	b.wantAll()
-	b.pg.Exec(t, "ALTER TABLE tenant_2.outbox_events RENAME COLUMN payload TO body")
-	b.waitHalt(r, relay.HaltColumn, "tenant_2")
-	b.pg.Exec(t, "ALTER TABLE tenant_2.outbox_events RENAME COLUMN body TO payload")
-	b.waitRole(r, relay.RoleActive)
-	b.write(10, b.names...)
-	b.wantAll()
 }
 
 // Breaks it catches: tables from which another slot's relay publishes, published by this one, too: at its first start,
@@ -291,7 +288,7 @@ func TestTablesOfAnotherSlotAreNotPublishedASecondTime(t *testing.T) {
 	b.waitRole(several, relay.RoleActive)
 	b.pg.Exec(t, "ALTER SCHEMA tenant_2 RENAME TO other_2")
 	b.publish("other_2")
-	b.waitHalt(several, relay.HaltSecondSlot, "other_2", slot+"_one")
+	b.waitDegraded(several, "publishes from it, or has, by slot "+slot+"_one")
 	mustStop(t, stop)
 }
 

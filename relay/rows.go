@@ -88,7 +88,11 @@ func (s *session) snapshot(ctx context.Context) (rows int64, err error) {
 			"what it commits before the slot's position is published late, by the reconciler")
 	}
 	if len(open) > 0 {
-		if err := s.r.store.SaveHorizon(ctx, blockers.Begin(open, barrierPatience/2)); err != nil {
+		save := s.r.store.SaveHorizon
+		if s.r.outboxes != nil {
+			save = s.r.outboxes.SaveHorizons
+		}
+		if err := save(ctx, blockers.Begin(open, barrierPatience/2)); err != nil {
 			return 0, err
 		}
 	}

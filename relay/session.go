@@ -122,6 +122,9 @@ func (t *term) openSession(ctx context.Context) (s *session, table store.Outbox,
 	setup := t.r.setup()
 	setup.Last, setup.Older, setup.Superseded = t.r.last, &t.r.older, t.superseded
 	setup.Counted, setup.TableFirst = t.r.meter.Stream.Recreations.Inc, t.r.meter.Database.TableFirst
+	if t.r.outboxes != nil {
+		t.r.outboxes.Begin()
+	}
 	if table, err = setup.Prepare(ctx); err != nil {
 		return nil, table, err
 	}

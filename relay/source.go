@@ -70,7 +70,7 @@ func (s *session) openSources(working context.Context, table store.Outbox, decod
 		}
 	}
 	decoding.Sources = func(r *decoder.Relation) (int32, bool, error) {
-		o, err := s.r.outboxes.OfRelation(working, r)
+		o, err := s.r.outboxes.OfRelation(working, r, s.misfit(r, table.IDType))
 		if err == nil && o != nil && s.numbered(o.Source) == nil {
 			err = s.addOutbox(o)
 		}
@@ -80,6 +80,36 @@ func (s *session) openSources(working context.Context, table store.Outbox, decod
 		return o.Source, true, nil
 	}
 	return nil
+}
+
+// misfit says why rows of the relation cannot be made into events of one of several outboxes, whose ids are of the type.
+func (s *session) misfit(r *decoder.Relation, idType string) error {
+	if err := decoder.Lacks(s.decoding.Columns, r); err != nil {
+		return err
+	}
+	column := s.r.c.Outbox.Columns.ID
+	if has := idTypes[r.TypeOf(column)]; has != "" && has != idType {
+		return fmt.Errorf("column %q is of type %s, and ids of the other outboxes are %s", column, has, idType)
+	}
+	return nil
+}
+
+// idTypes are store.Outbox.IDType of columns, by the OIDs of their types (src/include/catalog/pg_type.dat). A domain has
+// an OID of its own.
+var idTypes = map[uint32]string{2950: "uuid", 20: "bigint", 21: "bigint", 23: "bigint", 25: "text", 1042: "text",
+	1043: "text"}
+
+// resume has outboxes caught up with of which rows were left out, and that are right again.
+func (s *session) resume(ctx context.Context) error {
+	if s.r.outboxes == nil {
+		return nil
+	}
+	some, err := s.r.outboxes.Resume(ctx, s.state)
+	if some {
+		s.state.Phase, s.state.CatchUpReady = store.CatchUp, false
+		s.setTableFirst(true)
+	}
+	return err
 }
 
 // learn makes the sources of rows that are not of the stream: of tables that were found since the session began. What

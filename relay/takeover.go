@@ -32,6 +32,9 @@ func (s *session) begin(ctx, working context.Context, table store.Outbox) error 
 	if err := s.takeOver(ctx, working, table); err != nil {
 		return err
 	}
+	if err := s.resume(ctx); err != nil {
+		return err
+	}
 	if err := s.setClock(ctx); err != nil {
 		return err
 	}

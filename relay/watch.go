@@ -320,6 +320,11 @@ func (t *term) lookForDrift(ctx context.Context, s *session) {
 		t.noteLeftOut(bounded, stop)
 		s.fail(stop)
 	}
+	if t.r.outboxes != nil && err == nil && owner == s {
+		if name := t.r.outboxes.Right(); name != "" {
+			s.fail(fmt.Errorf("%w: %s", restart.ErrRight, name))
+		}
+	}
 }
 
 // noteLeftOut commits that the stream may have left rows out since the last look: once the cause is repaired, the table

@@ -3,15 +3,14 @@
 // each table in turn; the rest is asked once.
 //
 // A table that appears is a source from its first event on; what it held before is published by the next sweep of the
-// reconciler. One that is dropped keeps what is recorded of it. One that the publication lacks is left alone, and the
-// relay is degraded.
+// reconciler. One that is dropped keeps what is recorded of it. One that the publication lacks, or that has become
+// something that cannot be published, is left out, and the relay is degraded: see leftout.go.
 //
 // Tested with relays that run, by package relay.
 package outboxes
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/decoder"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
+	"github.com/cdc-relay/cdc-relay/internal/run/halt"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
@@ -39,13 +39,16 @@ type Tables struct {
 	all         []*Outbox // in the order in which they were found
 	byOID       map[uint32]*Outbox
 	byForm      map[string]*Outbox // one of each form
-	whole       map[uint32]bool    // by OID: the publication has all of it
 	unpublished []store.Named      // that fit the pattern
 	system      string             // and timeline, of Register
 	timeline    int32
 
 	reading *Outbox // whose page CatchUpRows read last
 	rounds  rounds
+	shape   *store.Outbox          // that most tables had at the last look
+	hidden  map[uint32]*halt.Error // by OID: what the publication leaves out of a table
+	said    map[uint32]string      // by OID: why a table is left out, as it was logged
+	spared  map[uint32]time.Time   // by OID: when a table refused a statement
 }
 
 // Outbox is one of several.
@@ -59,6 +62,7 @@ type Outbox struct {
 	state atomic.Pointer[store.State] // as it was read last
 	gone  atomic.Bool                 // there is no such table any more: the WAL may still have rows of it
 
+	leftOut // while its rows are not taken
 	// Of the reconciler: when it was told that the table was never looked through, and whether it has done that since.
 	told  time.Time
 	swept bool
@@ -92,7 +96,8 @@ func (t *Tables) refresh(ctx context.Context) ([]*Outbox, error) {
 func Open(root *store.Store, c config.Postgres, log zerolog.Logger) *Tables {
 	chosen := root.Table()
 	return &Tables{Store: root, pattern: outbox.Pattern{Schema: chosen.Schema, Table: chosen.Name},
-		config: c, log: log, byOID: map[uint32]*Outbox{}, byForm: map[string]*Outbox{}}
+		config: c, log: log, byOID: map[uint32]*Outbox{}, byForm: map[string]*Outbox{}, hidden: map[uint32]*halt.Error{},
+		said: map[uint32]string{}, spared: map[uint32]time.Time{}}
 }
 
 // errNone reports that no table fits the pattern.
@@ -121,8 +126,13 @@ func (t *Tables) Unpublished() string {
 		"; the rows that they have by then are published, too"
 }
 
-// present are the outboxes whose tables are there.
+// present are the outboxes whose tables are there and not left out.
 func (t *Tables) present() []*Outbox {
+	return slices.DeleteFunc(t.there(), func(o *Outbox) bool { return o.why.Load() != nil })
+}
+
+// there are the outboxes whose tables are there.
+func (t *Tables) there() []*Outbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(t.all), func(o *Outbox) bool { return o.gone.Load() })
@@ -133,116 +143,6 @@ func (t *Tables) Known() []*Outbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(t.all), func(o *Outbox) bool { return o.Source == 0 })
-}
-
-// Outbox looks which tables there are, and returns the shape that they share, with the OID 0. Tables that are new to a
-// slot that has a state are registered: what they held before is left to a sweep.
-func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
-	list, err := t.Outboxes(ctx, t.pattern, t.config.Publication)
-	if err != nil {
-		return store.Outbox{}, err
-	}
-	published := slices.ContainsFunc(list, func(n store.Named) bool { return n.Published })
-	var lacks []store.Named
-	for _, n := range list {
-		if published && !n.Published {
-			lacks = append(lacks, n)
-			continue
-		}
-		if _, err := t.find(ctx, n, nil, store.Stream); err != nil {
-			return store.Outbox{}, err
-		}
-	}
-	there := map[uint32]bool{}
-	whole := map[uint32]bool{}
-	for _, n := range list {
-		there[n.OID], whole[n.OID] = true, n.Whole
-	}
-	t.mu.Lock()
-	t.unpublished, t.whole = lacks, whole
-	for _, o := range t.all {
-		o.gone.Store(!there[o.Shape.OID])
-	}
-	t.mu.Unlock()
-	all := t.present()
-	if len(all) == 0 {
-		return store.Outbox{}, errNone
-	}
-	shape := all[0].Shape
-	for _, o := range all[1:] {
-		if why := o.Shape.Beside(shape); why != "" {
-			return store.Outbox{}, fmt.Errorf("outbox.tables: %s.%s does not fit: %s; give all one type, or correct the pattern",
-				o.Schema, o.Name, why)
-		}
-	}
-	shape.OID, shape.OIDs, shape.Schema, shape.Name = 0, nil, t.pattern.Schema, t.pattern.Table
-	return shape, nil
-}
-
-// find is the outbox of the table. One that is new has the state, or is registered in the phase, if the slot is. One
-// whose form has changed is read again.
-func (t *Tables) find(ctx context.Context, n store.Named, st *store.State, phase string) (*Outbox, error) {
-	t.mu.Lock()
-	o, same := t.byOID[n.OID], t.byForm[n.Form]
-	system, timeline := t.system, t.timeline
-	t.mu.Unlock()
-	if o != nil && o.Schema == n.Schema && o.Name == n.Name && (n.Form == "" || o.form == n.Form) &&
-		(o.Source != 0 || system == "") {
-		return o, nil
-	}
-	o = &Outbox{Store: t.Of(n.Schema, n.Name), Schema: n.Schema, Name: n.Name, form: n.Form}
-	if err := o.look(ctx, n.OID, same); err != nil {
-		return nil, err
-	}
-	var err error
-	switch {
-	case st != nil:
-		o.Know(st)
-	case system != "":
-		if phase == store.Stream {
-			if err = t.unclaimed(ctx, n); err != nil {
-				return nil, err
-			}
-		}
-		if st, err = o.Register(ctx, system, timeline, n.OID, phase); err != nil {
-			return nil, err
-		}
-	}
-	if st != nil {
-		o.Source = st.Source
-		o.state.Store(st)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.all = slices.DeleteFunc(t.all, func(x *Outbox) bool { return x.Shape.OID == n.OID })
-	t.all, t.byOID[n.OID] = append(t.all, o), o
-	if n.Form != "" && !o.gone.Load() {
-		t.byForm[n.Form] = o
-	}
-	t.cover()
-	if o.Source != 0 {
-		t.log.Info().Str("outbox", n.Schema+"."+n.Name).Int32("source", o.Source).Str("phase", o.Recorded().Phase).
-			Msg("found an outbox")
-	}
-	return o, nil
-}
-
-// look reads the table's shape, or takes that of one of its form.
-func (o *Outbox) look(ctx context.Context, oid uint32, same *Outbox) error {
-	if same != nil && o.form != "" {
-		o.Shape = o.FormOf(same.Store, oid)
-		return nil
-	}
-	shape, err := o.Store.Outbox(ctx)
-	switch {
-	case errors.Is(err, store.ErrNoOutbox), err == nil && shape.OID != oid:
-		shape = store.Outbox{OID: oid, Schema: o.Schema, Name: o.Name, PayloadType: "jsonb"} // until the stream says
-		o.gone.Store(true)
-	case err != nil:
-		return err
-	}
-	o.Shape = shape
-	return nil
 }
 
 // cover tells the slot's Store the numbers. With the lock.
@@ -264,19 +164,30 @@ func (t *Tables) known(oid uint32) bool {
 	return t.byOID[oid] != nil
 }
 
-// OfRelation is the outbox that a Relation message announces, nil if it is none. One that is new is registered, before
-// its first row is taken.
-func (t *Tables) OfRelation(ctx context.Context, r *decoder.Relation) (*Outbox, error) {
+// OfRelation is the outbox that a Relation message announces, nil if it is none, or its rows are left out. One that is
+// new is registered, before its first row is taken. Misfit is why rows of the relation cannot be made into events.
+func (t *Tables) OfRelation(ctx context.Context, r *decoder.Relation, misfit error) (*Outbox, error) {
 	t.mu.Lock()
 	o := t.byOID[r.OID]
 	t.mu.Unlock()
-	if o != nil && o.Source != 0 {
-		return o, nil
+	if o == nil || o.Source == 0 {
+		if !t.pattern.Fits(r.Schema, r.Name) {
+			return nil, nil
+		}
+		var err error
+		if o, err = t.find(ctx, store.Named{OID: r.OID, Schema: r.Schema, Name: r.Name}, nil, store.Stream); err != nil {
+			return nil, err
+		}
 	}
-	if !t.pattern.Fits(r.Schema, r.Name) {
+	if misfit != nil && !o.wrong() {
+		if err := t.leave(ctx, o, halt.MissingColumn(misfit)); err != nil {
+			return nil, err
+		}
+	}
+	if o.wrong() {
 		return nil, nil
 	}
-	return t.find(ctx, store.Named{OID: r.OID, Schema: r.Schema, Name: r.Name}, nil, store.Stream)
+	return o, nil
 }
 
 // Register registers the slot, and each table as a source of it, in the phase if the slot has no state yet.
@@ -320,7 +231,7 @@ func (t *Tables) State(ctx context.Context) (*store.State, error) {
 	for _, n := range registered {
 		byOID[n.OID] = n
 	}
-	for _, o := range t.present() {
+	for _, o := range t.there() {
 		var known *store.State
 		if n := byOID[o.Shape.OID]; n.Schema == o.Schema && n.Name == o.Name {
 			known = states[n.Source]
@@ -333,7 +244,8 @@ func (t *Tables) State(ctx context.Context) (*store.State, error) {
 		if t.known(n.OID) {
 			continue
 		}
-		if _, err := t.find(ctx, n, states[n.Source], store.Stream); err != nil { // its table is gone
+		// Its table is gone, or is not published any more.
+		if _, err := t.find(ctx, n, states[n.Source], store.Stream); err != nil {
 			return nil, err
 		}
 	}

@@ -1,7 +1,9 @@
 package outboxes
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/store"
@@ -13,7 +15,7 @@ import (
 func (t *Tables) CountUnrecorded(ctx context.Context, limit int64) (n int64, err error) {
 	for _, o := range t.present() {
 		some, err := o.CountUnrecorded(ctx, limit)
-		if err != nil {
+		if err := t.spare(ctx, o, err); err != nil {
 			return 0, err
 		}
 		if n += some; limit > 0 && n >= limit {
@@ -39,7 +41,7 @@ func (t *Tables) SetBaseline(ctx context.Context) (rows int64, err error) {
 func (t *Tables) behind(ctx context.Context) (list []*Outbox, err error) {
 	all, err := t.refresh(ctx)
 	for _, o := range all {
-		if o.Recorded().Phase == store.CatchUp && !o.gone.Load() {
+		if o.Recorded().Phase == store.CatchUp && !o.gone.Load() && !o.wrong() {
 			list = append(list, o)
 		}
 	}
@@ -57,7 +59,7 @@ func (t *Tables) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 			continue
 		}
 		n, err := o.SnapshotCatchUp(ctx)
-		if err != nil {
+		if err := t.spare(ctx, o, err); err != nil {
 			return 0, err
 		}
 		rows += n
@@ -72,7 +74,7 @@ func (t *Tables) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
 func (t *Tables) ReusedAside(ctx context.Context, limit int) (all []store.Aside, err error) {
 	for _, o := range t.present() {
 		some, err := o.ReusedAside(ctx, limit-len(all))
-		if err != nil {
+		if err := t.spare(ctx, o, err); err != nil {
 			return nil, err
 		}
 		if all = append(all, some...); len(all) >= limit {
@@ -97,9 +99,12 @@ func (t *Tables) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([
 			continue
 		}
 		rows, err := o.CatchUpRows(ctx, afterRow, limit)
-		if err != nil || len(rows) > 0 {
+		if err := t.spare(ctx, o, err); err != nil {
+			return nil, err
+		}
+		if len(rows) > 0 {
 			t.reading = o
-			return rows, err
+			return rows, nil
 		}
 		t.reading, afterRow = nil, 0
 	}
@@ -249,43 +254,82 @@ func (t *Tables) NextTable() (over bool) {
 	return over
 }
 
-// audited is the table of the present rounds.
-func (t *Tables) audited() *Outbox {
-	if t.rounds.auditing == nil || t.rounds.auditing.gone.Load() {
-		t.NextTable()
+// audited is the table of the present rounds. What they have seen of one that is gone says nothing of another.
+func (t *Tables) audited() (*Outbox, error) {
+	o := t.rounds.auditing
+	if o == nil || o.gone.Load() || o.wrong() {
+		return nil, errNotThere
 	}
-	return t.rounds.auditing
+	return o, nil
 }
 
-// AuditState is of the table of the present rounds.
+var errNotThere = errors.New("the table that was looked through is gone, or left out; the next one is looked through")
+
+// AuditState is of the table of the present rounds, or the next one if that is gone.
 func (t *Tables) AuditState(ctx context.Context) (store.AuditState, error) {
-	return t.audited().AuditState(ctx)
+	o, err := t.audited()
+	if err != nil {
+		t.NextTable()
+		o, err = t.audited()
+	}
+	if err != nil {
+		return store.AuditState{}, err
+	}
+	return o.AuditState(ctx)
 }
 
 // SaveHorizon is of the table of the present rounds.
 func (t *Tables) SaveHorizon(ctx context.Context, horizon time.Time) error {
-	return t.audited().SaveHorizon(ctx, horizon)
+	o, err := t.audited()
+	if err != nil {
+		return err
+	}
+	return o.SaveHorizon(ctx, horizon)
+}
+
+// SaveHorizons is SaveHorizon of all tables that are to be caught up with.
+func (t *Tables) SaveHorizons(ctx context.Context, horizon time.Time) error {
+	list, err := t.behind(ctx)
+	for _, o := range list {
+		err = cmp.Or(err, o.SaveHorizon(ctx, horizon))
+	}
+	return err
 }
 
 // SaveSweep is of the table of the present rounds.
 func (t *Tables) SaveSweep(ctx context.Context, at time.Time) error {
-	o := t.audited()
-	err := o.SaveSweep(ctx, at)
+	o, err := t.audited()
+	if err != nil {
+		return err
+	}
+	err = o.SaveSweep(ctx, at)
 	o.swept = o.swept || err == nil
 	return err
 }
 
 // UnrecordedSince is of the table of the present rounds.
 func (t *Tables) UnrecordedSince(ctx context.Context, since time.Time, limit int) ([][]byte, error) {
-	return t.audited().UnrecordedSince(ctx, since, limit)
+	o, err := t.audited()
+	if err != nil {
+		return nil, err
+	}
+	return o.UnrecordedSince(ctx, since, limit)
 }
 
 // UnrecordedIn is of the table of the present rounds.
 func (t *Tables) UnrecordedIn(ctx context.Context, from, to int64, limit int) ([][]byte, error) {
-	return t.audited().UnrecordedIn(ctx, from, to, limit)
+	o, err := t.audited()
+	if err != nil {
+		return nil, err
+	}
+	return o.UnrecordedIn(ctx, from, to, limit)
 }
 
 // LateRows is of the table of the present rounds.
 func (t *Tables) LateRows(ctx context.Context, ids [][]byte, limit int) ([]store.CatchUpRow, error) {
-	return t.audited().LateRows(ctx, ids, limit)
+	o, err := t.audited()
+	if err != nil {
+		return nil, err
+	}
+	return o.LateRows(ctx, ids, limit)
 }

@@ -58,16 +58,20 @@ func (t *Tables) Migrate(ctx context.Context) error {
 	return all[0].Migrate(ctx)
 }
 
-// CheckExpressions asks for each form of table whether the server takes what the configuration puts into SQL.
+// CheckExpressions asks for each form of table whether the server takes what the configuration puts into SQL. Tables of
+// which it does not are left out, unless it takes none.
 func (t *Tables) CheckExpressions(ctx context.Context) error {
-	checked := map[string]bool{}
+	checked := map[string]error{}
 	for _, o := range t.present() {
-		if o.form != "" && checked[o.form] {
-			continue
+		err, known := checked[o.form]
+		if !known || o.form == "" {
+			if err = o.CheckExpressions(ctx); err != nil {
+				err = fmt.Errorf("outbox %s: %w", o.name(), err)
+			}
+			checked[o.form] = err
 		}
-		checked[o.form] = true
-		if err := o.CheckExpressions(ctx); err != nil {
-			return fmt.Errorf("outbox %s.%s: %w", o.Schema, o.Name, err)
+		if err := t.spare(ctx, o, err); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -78,19 +82,11 @@ func (t *Tables) CreatePublication(ctx context.Context, name string) error {
 	return t.CreatePublicationOf(ctx, name, t.names())
 }
 
-// CheckPublication says what is wrong with the publication, as it is for each of its tables.
+// CheckPublication says what is wrong with the publication itself, as the first of its tables shows. What it lacks of
+// others, Outbox has looked for.
 func (t *Tables) CheckPublication(ctx context.Context, name string) ([]store.Problem, error) {
-	t.mu.Lock()
-	whole := t.whole
-	t.mu.Unlock()
-	for i, o := range t.present() {
-		if i > 0 && whole[o.Shape.OID] { // the first one shows what is wrong with the publication itself
-			continue
-		}
-		problems, err := o.CheckPublication(ctx, name)
-		if err != nil || len(problems) > 0 {
-			return problems, err
-		}
+	for _, o := range t.present() {
+		return o.CheckPublication(ctx, name)
 	}
 	return nil, nil
 }

@@ -26,6 +26,8 @@ var (
 	ErrNotStreaming = errors.New("the server stopped streaming to this relay; the reason is not known yet")
 	// ErrSpools ends a session whose events cannot be sent; the next one stores them.
 	ErrSpools = errors.New("events cannot be sent, and Postgres keeps WAL for them up to wal.budget")
+	// ErrRight ends a session that has left an outbox out; the next one publishes its rows from the table.
+	ErrRight = errors.New("an outbox that was left out is right again")
 	// ErrSounded ends a session that has thrown away what it read.
 	ErrSounded = errors.New("read ahead after sessions that ended before their stream was read, " +
 		"and found nothing wrong; starting a new session")
@@ -74,6 +76,9 @@ func Reason(err error) string {
 	if errors.Is(err, ErrSpools) {
 		return meter.RestartSpool
 	}
+	if errors.Is(err, ErrRight) {
+		return meter.RestartOutbox
+	}
 	if replaced(err) || errors.Is(err, ErrNotStreaming) {
 		return meter.RestartLeaseLost
 	}
@@ -109,6 +114,8 @@ func Said(err error) string {
 		return "the slot cannot be created yet; trying again"
 	case errors.Is(err, ErrSpools):
 		return "events cannot be sent; a new session stores them in cdc_relay_spool, so that Postgres can remove WAL"
+	case errors.Is(err, ErrRight):
+		return "starting again, with its rows from the table"
 	case replaced(err):
 		return "another relay has the slot, or may have it; checking again"
 	}

@@ -224,6 +224,9 @@ func (c *Reconciler) failed(err error) {
 		c.log.Debug().Err(err).Msg("a reconcile round was cut off; another one follows")
 		return
 	}
+	if tables, are := c.tables.(several); are {
+		tables.NextTable() // the others have their rounds
+	}
 	c.log.Warn().Err(err).Msg("cannot reconcile: whether rows were missed is not known since the last clean round")
 }
 

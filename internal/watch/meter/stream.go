@@ -13,6 +13,7 @@ const (
 	RestartServerShutdown = "server_shutdown"
 	RestartLeaseLost      = "lease_lost"
 	RestartSpool          = "spool"
+	RestartOutbox         = "outbox"
 	RestartConnection     = "connection"
 )
 
@@ -61,7 +62,8 @@ func (s *Stream) define(f factory) {
 		func() float64 { return float64(s.Interleaved.Total()) })
 	s.restarts = f.counters("cdc_stream_restarts_total",
 		"Restarts of the replication session.", "reason",
-		RestartSilent, RestartServerShutdown, RestartLeaseLost, RestartSpool, RestartConnection)
+		RestartSilent, RestartServerShutdown, RestartLeaseLost, RestartSpool, RestartOutbox,
+		RestartConnection)
 }
 
 // Restarted counts a session's end that is followed by another.
