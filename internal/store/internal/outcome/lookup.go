@@ -65,19 +65,19 @@ func (s *Writer) Lookup(ctx context.Context, ids [][]byte) ([]bool, error) {
 var recognizeSQL = strings.ReplaceAll(`SELECT place, said FROM (SELECT place, CASE WHEN 1 IN (j, p, d) THEN 1 WHEN 3 IN (j, p, d) THEN 3
  WHEN 2 IN (j, p, d) THEN 2 END AS said FROM (SELECT o.place,
  (SELECT CASE WHEN r.stream_mark = o.mark THEN 1 WHEN r.stream_mark >= 0 AND r.stream_mark <> o.mark THEN 2
-  WHEN r.stream_mark < 0 AND NOT ` + outbox.ListedSQL("r.stream_mark") + ` AND ` +
-	sinceRead("r.published_at") + ` THEN 3
-  ELSE ` + byTime(journaledFrom) + ` END
+  WHEN r.stream_mark < 0 AND NOT `+outbox.ListedSQL("r.stream_mark")+` AND `+
+	sinceRead("r.published_at")+` THEN 3
+  ELSE `+byTime(journaledFrom)+` END
   FROM {journal} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) AS j,
- (SELECT CASE WHEN r.late AND r.from_stream AND r.replay IS NULL AND ` + sinceRead("r.parked_at") + ` THEN 3
-  WHEN o.mark IS NULL OR r.late OR NOT r.from_stream THEN ` + byTime(parkedFrom) + `
+ (SELECT CASE WHEN r.late AND r.from_stream AND r.replay IS NULL AND `+sinceRead("r.parked_at")+` THEN 3
+  WHEN o.mark IS NULL OR r.late OR NOT r.from_stream THEN `+byTime(parkedFrom)+`
   WHEN (r.position_order, r.position_index) = (o.at, o.index) THEN 1 ELSE 2 END
   FROM {parked} r WHERE r.source = $1 AND r.event_id = {oid} LIMIT 1) AS p,
- (SELECT CASE WHEN o.mark IS NULL OR NOT r.from_stream THEN ` + byTime(deadFrom) + `
+ (SELECT CASE WHEN o.mark IS NULL OR NOT r.from_stream THEN `+byTime(deadFrom)+`
   WHEN (r.position_order, r.position_index) = (o.at, o.index) THEN 1 ELSE 2 END
   FROM {dlq} r WHERE r.source = $1 AND r.original_id = {oid} LIMIT 1) AS d
 FROM (SELECT u.origin, u.{id}, NULLIF(u.mark, 0) AS mark, u.at, u.index, u.place,
-  ` + committedAt("NULLIF(u.committed, 0)") + ` AS committed
+  `+committedAt("NULLIF(u.committed, 0)")+` AS committed
  FROM unnest($1::integer[], $2, $5::integer[], $6::bigint[], $7::bigint[], $8::bigint[])
   WITH ORDINALITY AS u(origin, {id}, mark, at, index, committed, place)) o) t) s WHERE said IS NOT NULL
 UNION ALL SELECT 0, 0 WHERE NOT EXISTS (SELECT FROM {epoch} WHERE slot = $3 AND epoch = $4)`,
