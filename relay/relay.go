@@ -139,7 +139,11 @@ func assemble(o options) *Relay {
 	if r.standbys == nil {
 		r.standbys = new(atomic.Int64)
 	}
-	r.alarms, r.blockers = alarms.New(r.driver), blockers.New(blockers.After, r.log)
+	repair := alarms.RepairOutbox
+	if r.c.Outbox.Tables != "" {
+		repair = alarms.RepairOutboxes
+	}
+	r.alarms, r.blockers = alarms.New(r.driver, repair), blockers.New(blockers.After, r.log)
 	r.reconciler = reconcile.New(time.Duration(r.c.Reconcile.Interval), r.log)
 	r.meter = r.newMeter(o.version)
 	r.health.Enter(RoleStarting)

@@ -48,6 +48,7 @@ type Host interface {
 // Keeper keeps alarms. Open may be called from any goroutine, Run is one.
 type Keeper struct {
 	witness sink.Witness   // nil: the driver notices nothing
+	repair  string         // see New
 	own     sink.AlarmBook // what the relay itself noticed
 
 	mu     sync.Mutex // guards what follows
@@ -69,9 +70,15 @@ type news struct {
 	of seen
 }
 
-// New makes a keeper of the driver's alarms.
-func New(driver sink.Driver) *Keeper {
-	k := &Keeper{kept: map[seen]uint64{}}
+// The commands that bring back what a topic has lost: of the outbox of a slot, or of one of several.
+const (
+	RepairOutbox   = "cdc-relay verify --repair"
+	RepairOutboxes = RepairOutbox + " --outbox SCHEMA"
+)
+
+// New makes a keeper of the driver's alarms. Repair is one of the commands that bring back what was lost.
+func New(driver sink.Driver, repair string) *Keeper {
+	k := &Keeper{kept: map[seen]uint64{}, repair: repair}
 	k.witness, _ = driver.(sink.Witness)
 	return k
 }
@@ -179,7 +186,7 @@ func (k *Keeper) fresh() (fresh []news) {
 		of := seen{a.Kind, a.Topic, i < len(own)}
 		if kept := k.kept[of]; a.Count > kept {
 			fresh = append(fresh, news{store.Alarm{Kind: a.Kind, Topic: a.Topic, Partition: a.Partition, Text: a.Text,
-				Repair:    repair(a.Kind),
+				Repair:    k.repairOf(a.Kind),
 				FirstSeen: a.At, At: a.At, Count: int64(a.Count - kept)}, of})
 		}
 	}
@@ -217,10 +224,10 @@ func (k *Keeper) Known() bool {
 	return !k.read.IsZero() && time.Since(k.read) <= knownFor
 }
 
-// repair is the command that brings back what an alarm of the kind says was lost; "" where nothing was.
-func repair(kind string) string {
+// repairOf is the command that brings back what an alarm of the kind says was lost; "" where nothing was.
+func (k *Keeper) repairOf(kind string) string {
 	if kind == sink.AlarmPartitionChanged || kind == sink.AlarmIDsReused {
 		return ""
 	}
-	return "cdc-relay verify --repair"
+	return k.repair
 }

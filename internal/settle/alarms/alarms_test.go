@@ -39,7 +39,7 @@ func TestOpenAlarmsAreKnownWhileTheyAreRead(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
-		k, p := New(nil), &played{}
+		k, p := New(nil, RepairOutbox), &played{}
 		want := func(when, kind string, want bool) {
 			t.Helper()
 			if _, known := k.OpenOf(kind); known != want {
@@ -59,4 +59,21 @@ func TestOpenAlarmsAreKnownWhileTheyAreRead(t *testing.T) {
 		want("noticed meanwhile", sink.AlarmIDsReused, true)
 		want("beside one that was noticed", sink.AlarmLostData, false)
 	})
+}
+
+// Breaks it catches: a repair that the command refuses with several outboxes; one where nothing was lost.
+func TestAlarmsNameTheirRepair(t *testing.T) {
+	for _, repair := range []string{RepairOutbox, RepairOutboxes} {
+		k := New(nil, repair)
+		k.Raise(sink.Alarm{Kind: sink.AlarmLostData, Topic: "t", Count: 1})
+		k.Raise(sink.Alarm{Kind: sink.AlarmIDsReused, Topic: "t", Count: 1})
+		for _, a := range k.Open() {
+			if want := map[string]string{sink.AlarmLostData: repair}[a.Kind]; a.Repair != want {
+				t.Errorf("%s: got repair %q, want %q", a.Kind, a.Repair, want)
+			}
+		}
+		if got := len(k.Open()); got != 2 {
+			t.Errorf("got %d alarms, want both", got)
+		}
+	}
 }

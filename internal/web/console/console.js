@@ -132,7 +132,7 @@ function alarms(s) {
     el("p", {}, "Since " + clock(s.paused.since) + (s.paused.note ? ": " + s.paused.note : "") + ". The relay consumes nothing; Postgres keeps its WAL: up to wal.budget, or all of it if that is 0. ", runbook("paused", "pause")),
     el("div", { class: "actions" }, el("button", { type: "button", id: "resume", "data-key": "resume", onclick: resume }, "Resume…"))));
   part("lost", s.alarms || [], () => (s.alarms || []).map((a) => {
-    const repair = a.repair ? ["run ", el("code", {}, a.repair), " ", copy(a.repair, "the repair"), ": it names every event that the topic has lost, and publishes those again. Then "] : [];
+    const repair = a.repair ? ["run ", el("code", {}, a.repair), " ", copy(a.repair, "the repair"), a.repair.includes(" --outbox ") ? ", for each outbox" : "", ": it names every event that the topic has lost, and publishes those again. Then "] : [];
     return box("bad", el("h2", {}, "Alarm: " + a.kind.replaceAll("_", " ") + ", topic " + a.topic),
       el("p", {}, a.text, a.count > 1 ? ". Seen " + a.count + " times since " + new Date(a.first_seen_at).toLocaleString() + "." : ""),
       el("p", {}, el("strong", {}, "What to do: "), ...repair, a.id > 0 ? ["acknowledge it here, or by ", el("code", {}, "cdc-relay alarms ack " + a.id), " ", copy("cdc-relay alarms ack " + a.id, "the command that acknowledges it")] : "acknowledge it here", ". ",
