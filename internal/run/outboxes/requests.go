@@ -76,16 +76,27 @@ func (t *Tables) RetryNow(ctx context.Context, r *store.Request, limit int) (int
 	return o.RetryNow(ctx, r, limit)
 }
 
-// RepublishRows gives the next rows of the outbox that the request names.
+// RepublishRows gives the next rows of the outbox that the request names. What cannot be read of its table ends the
+// request: others are behind it.
 func (t *Tables) RepublishRows(ctx context.Context, r *store.Request, limit int) ([]store.CatchUpRow, error) {
 	o, err := t.asked(r)
-	if err == nil && o.gone.Load() {
-		err = fmt.Errorf("%w: there is no table %s.%s any more", store.ErrCannot, o.Schema, o.Name)
-	}
 	if err != nil {
 		return nil, err
 	}
-	return o.RepublishRows(ctx, r, limit)
+	why := o.why.Load()
+	if o.gone.Load() {
+		return nil, fmt.Errorf("%w: there is no table %s any more", store.ErrCannot, o.name())
+	}
+	var rows []store.CatchUpRow
+	if why == nil {
+		if rows, err = o.RepublishRows(ctx, r, limit); err != nil {
+			why = o.blame(err)
+		}
+	}
+	if why != nil {
+		return nil, fmt.Errorf("%w: %s; %s, then ask again", store.ErrCannot, why.Reason, why.Remedy)
+	}
+	return rows, err
 }
 
 // Republish parks rows of the outbox that the request names.
