@@ -173,8 +173,8 @@ func (d *Decoder) Reset() {
 // the caller's and stays as it is. For other kinds ev is not touched. Decode of a row does not allocate once ev.Extra
 // has its size.
 //
-// Errors: *[MalformedError], *[ColumnError], *[RowError], *[SourceError]. All of them end the connection: until Reset, Decode returns
-// the same error again.
+// Errors: *[MalformedError], *[ColumnError], *[RowError], *[SourceError]. All of them end the connection: until Reset,
+// Decode returns the same error again.
 func (d *Decoder) Decode(data []byte, ev *outbox.Event) (Message, error) {
 	if d.failed != nil {
 		return Message{}, d.failed

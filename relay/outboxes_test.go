@@ -28,7 +28,8 @@ type tenants struct {
 
 func newTenants(t *testing.T, names ...string) *tenants {
 	t.Helper()
-	b := &tenants{bed: newBed(t), written: map[string]int{}, payload: map[string]string{}, topics: []string{"outbox.event.order"}}
+	b := &tenants{bed: newBed(t), written: map[string]int{}, payload: map[string]string{},
+		topics: []string{"outbox.event.order"}}
 	b.c.Outbox.Tables = "tenant_*.outbox_events"
 	for _, name := range names {
 		b.create(name)

@@ -82,7 +82,7 @@ func (s *session) openSources(working context.Context, table store.Outbox, decod
 	return nil
 }
 
-// misfit says why rows of the relation cannot be made into events of one of several outboxes, whose ids are of the type.
+// misfit says why rows of the relation cannot become events of one of several outboxes, whose ids have the type.
 func (s *session) misfit(r *decoder.Relation, idType string) error {
 	if err := decoder.Lacks(s.decoding.Columns, r); err != nil {
 		return err
@@ -94,8 +94,8 @@ func (s *session) misfit(r *decoder.Relation, idType string) error {
 	return nil
 }
 
-// idTypes are store.Outbox.IDType of columns, by the OIDs of their types (src/include/catalog/pg_type.dat). A domain has
-// an OID of its own.
+// idTypes are store.Outbox.IDType of columns, by the OIDs of their types (src/include/catalog/pg_type.dat). A domain
+// has an OID of its own.
 var idTypes = map[uint32]string{2950: "uuid", 20: "bigint", 21: "bigint", 23: "bigint", 25: "text", 1042: "text",
 	1043: "text"}
 

@@ -194,7 +194,7 @@ func TestThePatternListsTablesByTheirNames(t *testing.T) {
 	}
 }
 
-// One look-up is about events of many outboxes that have one id. Breaks it catches: one that is taken for that of another
+// One look-up is about events of many outboxes that have one id. Breaks it catches: one taken for that of another
 // outbox, or judged by when the table of another was read. Seen to fail with the first event's source for all, and with
 // that of the slot for the time.
 func TestRecognizeTellsOutboxesApart(t *testing.T) {
@@ -216,7 +216,8 @@ func TestRecognizeTellsOutboxesApart(t *testing.T) {
 	parked := parkedAt(1, "k", 0)
 	parked.Event.Position = at(5, 0)
 	parkAll(t, s, []store.Parked{parkedOf(parked, sources[2])})
-	pg.Exec(t, fmt.Sprintf("UPDATE cdc_relay_state SET swept_at = now() - interval '2 hours' WHERE source = %d", sources[0]))
+	pg.Exec(t, fmt.Sprintf("UPDATE cdc_relay_state SET swept_at = now() - interval '2 hours' WHERE source = %d",
+		sources[0]))
 
 	var events []store.Sighting
 	var want []store.Recognition

@@ -18,8 +18,8 @@ import (
 //
 // From then on, and to the end of the session, none of its rows is taken from the stream, also when the table is right
 // again before that: later rows of a key must not come before earlier ones. That rows are left out is committed before
-// the first one is. A session that begins while the table is right publishes them from the table, marked as late, before
-// it reads the stream. Rows that were deleted by then are not published, as after a lost slot.
+// the first one is. A session that begins while the table is right publishes them from the table, marked as late,
+// before it reads the stream. Rows that were deleted by then are not published, as after a lost slot.
 
 // leftOut is whether rows of an outbox are taken.
 type leftOut struct {
@@ -54,10 +54,11 @@ func (t *Tables) read(ctx context.Context, o, was, same *Outbox, comes bool) (*h
 		return nil, nil
 	}
 	o.Shape = unread(o, o.Shape.OID)
-	if why := o.blame(err); why != nil {
-		return why, nil
+	why := o.blame(err)
+	if why != nil {
+		err = nil
 	}
-	return nil, err
+	return why, err
 }
 
 // unread is the shape of a table that is gone, or cannot be read.

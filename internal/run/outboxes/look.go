@@ -41,8 +41,8 @@ func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
 	return t.shared(ctx)
 }
 
-// lookAt looks at one of the tables, and at what the publication, which has some, has of it. One that it lacks, and that
-// it never had, is left alone.
+// lookAt looks at one of the tables, and at what the publication, which has some, has of it. One that it lacks, and
+// never had, is left alone.
 func (t *Tables) lookAt(ctx context.Context, n store.Named, some bool) error {
 	var why *halt.Error
 	switch {
@@ -111,6 +111,13 @@ func (t *Tables) shared(ctx context.Context) (store.Outbox, error) {
 	return shape, nil
 }
 
+// still reports whether the outbox is known, is not left out, and its table is what it was. To a slot that has a state
+// it has a number.
+func (o *Outbox) still(n store.Named, state bool) bool {
+	return o != nil && !o.wrong() && (o.Source != 0 || !state) && o.Schema == n.Schema && o.Name == n.Name &&
+		(n.Form == "" || o.form == n.Form)
+}
+
 // find is the outbox of the table. One that is new has the state, or is registered in the phase, if the slot is. One
 // whose form has changed is read again, as is one that was left out.
 func (t *Tables) find(ctx context.Context, n store.Named, st *store.State, phase string) (*Outbox, error) {
@@ -118,8 +125,7 @@ func (t *Tables) find(ctx context.Context, n store.Named, st *store.State, phase
 	was, same, hidden := t.byOID[n.OID], t.byForm[n.Form], t.hidden[n.OID]
 	system, timeline := t.system, t.timeline
 	t.mu.Unlock()
-	if was != nil && was.Schema == n.Schema && was.Name == n.Name && (n.Form == "" || was.form == n.Form) &&
-		(was.Source != 0 || system == "") && hidden == nil && !was.wrong() {
+	if was.still(n, system != "") && hidden == nil {
 		return was, nil
 	}
 	o := &Outbox{Store: t.Of(n.Schema, n.Name), Schema: n.Schema, Name: n.Name, form: n.Form}

@@ -62,8 +62,8 @@ func (s *Writer) Lookup(ctx context.Context, ids [][]byte) ([]bool, error) {
 //
 // $1 are the sources of the events: one statement for each source would cost more than all the probes where many
 // outboxes have few events each.
-var recognizeSQL = strings.ReplaceAll(`SELECT place, said FROM (SELECT place, CASE WHEN 1 IN (j, p, d) THEN 1 WHEN 3 IN (j, p, d) THEN 3
- WHEN 2 IN (j, p, d) THEN 2 END AS said FROM (SELECT o.place,
+var recognizeSQL = strings.ReplaceAll(`SELECT place, said FROM (SELECT place,
+ CASE WHEN 1 IN (j, p, d) THEN 1 WHEN 3 IN (j, p, d) THEN 3 WHEN 2 IN (j, p, d) THEN 2 END AS said FROM (SELECT o.place,
  (SELECT CASE WHEN r.stream_mark = o.mark THEN 1 WHEN r.stream_mark >= 0 AND r.stream_mark <> o.mark THEN 2
   WHEN r.stream_mark < 0 AND NOT `+outbox.ListedSQL("r.stream_mark")+` AND `+
 	sinceRead("r.published_at")+` THEN 3
