@@ -68,7 +68,7 @@ func unread(o *Outbox, oid uint32) store.Outbox {
 
 // blame is why the outbox cannot be published, if the error is about its table; nil for an error that any other table
 // would give, too.
-func (o *Outbox) blame(err error) *halt.Error {
+func (o *Outbox) blame(err error) (why *halt.Error) {
 	if h, is := errors.AsType[*halt.Error](err); is {
 		return h
 	}
@@ -77,14 +77,13 @@ func (o *Outbox) blame(err error) *halt.Error {
 	}
 	switch class := store.Classify(err); {
 	case halt.Refused(err) != nil, errors.Is(err, store.ErrFenced), errors.Is(err, store.ErrLeaseLost):
-		return nil
 	case class == store.Setup, errors.Is(err, store.ErrInherited), len(store.ExpressionErrors(err)) > 0:
-		return &halt.Error{Code: halt.Setup, Reason: fmt.Sprintf("outbox %s: %v", o.name(), err), Risk: halt.RiskWAL,
+		why = &halt.Error{Code: halt.Setup, Reason: fmt.Sprintf("outbox %s: %v", o.name(), err), Risk: halt.RiskWAL,
 			Cause: err, Remedy: "run cdc-relay check: it names what is missing and the statement that fixes it"}
 	case class == store.Unclassified:
-		return halt.MissingColumn(err)
+		why = halt.MissingColumn(err)
 	}
-	return nil
+	return why
 }
 
 // besides is why the outbox cannot be one of the slot's beside most others, as these were when they were looked at.
