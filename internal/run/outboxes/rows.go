@@ -171,22 +171,21 @@ type rounds struct {
 	auditing                    *Outbox
 }
 
-// next is the table behind the one at which the round stands; last: the round ends with it. Nil: there is none.
-func (t *Tables) next(at *int) (o *Outbox, last bool) {
+// next is the table behind the one at which the round stands. Nil: there is none.
+func (t *Tables) next(at *int) *Outbox {
 	all := t.present()
 	if len(all) == 0 {
-		return nil, true
+		return nil
 	}
 	*at %= len(all)
-	o = all[*at]
 	*at++
-	return o, *at >= len(all)
+	return all[*at-1]
 }
 
 // inTurn asks tables in turn until one has done something, or all were asked.
 func inTurn[T any](t *Tables, at *int, do func(*Outbox) (int, T, error)) (n int, rest T, err error) {
 	for range t.present() {
-		o, _ := t.next(at)
+		o := t.next(at)
 		if o == nil {
 			break
 		}
@@ -247,12 +246,8 @@ func (t *Tables) Arrived() bool {
 	return false
 }
 
-// NextTable has the next rounds of the reconciler be of another table, and reports whether the round through the tables
-// is over.
-func (t *Tables) NextTable() (over bool) {
-	t.rounds.auditing, over = t.next(&t.rounds.audit)
-	return over
-}
+// NextTable has the next rounds of the reconciler be of another table.
+func (t *Tables) NextTable() { t.rounds.auditing = t.next(&t.rounds.audit) }
 
 // audited is the table of the present rounds. What they have seen of one that is gone says nothing of another.
 func (t *Tables) audited() (*Outbox, error) {

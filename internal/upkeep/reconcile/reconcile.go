@@ -334,14 +334,17 @@ func (c *Reconciler) saveHorizon(ctx context.Context) error {
 // all looks at the whole table, or at all tables, without a rest.
 func (c *Reconciler) all(ctx context.Context, s Stream, o *order) error {
 	began, report := time.Now(), Report{}
-	for over := false; !over; {
+	tables, are := c.tables.(several)
+	left := 1
+	if are {
+		left = tables.Tables()
+	}
+	for ; left > 0; left-- {
+		if are {
+			tables.NextTable()
+		}
 		if err := c.whole(ctx, s, &report); err != nil {
 			return err
-		}
-		over = true
-		if tables, are := c.tables.(several); are {
-			over = tables.NextTable()
-			c.stream = nil // what was read is of the table before
 		}
 	}
 	report.Took = time.Since(began)

@@ -7,8 +7,8 @@ import (
 
 // several is implemented by Tables of several outboxes: a round is of one of them.
 type several interface {
-	// NextTable has the rounds that follow be of the next one, and reports whether the present one was the last of all.
-	NextTable() (over bool)
+	// NextTable has the rounds that follow be of the next one; so many calls as there are tables come to each.
+	NextTable()
 	// Tables is how many there are.
 	Tables() int
 	// Arrived has them be of one that was never looked through, if there is one that it has not named before.
@@ -24,10 +24,11 @@ func (c *Reconciler) pause() time.Duration {
 	return c.interval
 }
 
-// turn goes on to the next of several outboxes, if there are several, when one is done with.
+// turn goes on to the next of several outboxes, if there are several, when one is done with. A look at all of them goes
+// on by itself.
 func (c *Reconciler) turn(ctx context.Context) error {
 	tables, are := c.tables.(several)
-	if !are || c.sweep != nil {
+	if !are || c.sweep != nil || c.order != nil {
 		return nil
 	}
 	tables.NextTable()
