@@ -145,7 +145,7 @@ func (h requestsHost) Router(ctx context.Context, of int32) (requests.Router, er
 		if o == nil {
 			return nil, fmt.Errorf("%w: no outbox has the number %d, or its table is gone", store.ErrCannot, of)
 		}
-		c.Outbox.Table, read = config.JoinTable(o.Schema, o.Name), o.Store.Outbox
+		c.Outbox.Table, read = config.JoinTable(o.Schema, o.Name), o.SQL.Outbox
 	}
 	table, err := read(ctx)
 	if err != nil {

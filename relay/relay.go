@@ -164,7 +164,9 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if real, ok := r.store.(*store.Store); ok {
 		r.opened.Store(real)
 		r.store = allTables(r.c, real, r.log)
-		r.outboxes, _ = r.store.(*outboxes.Tables)
+	}
+	if all, ok := r.store.(interface{ Several() *outboxes.Tables }); ok {
+		r.outboxes = all.Several()
 	}
 	graceOver, endGrace := context.WithCancel(context.WithoutCancel(ctx))
 	defer endGrace()

@@ -155,6 +155,9 @@ func (l *listed) oldest(ahead time.Duration) (at time.Time) {
 }
 
 func (s *session) sendRows(ctx context.Context, rows []store.CatchUpRow) error {
+	if err := s.learn(); err != nil {
+		return err
+	}
 	now := time.Now()
 	gone, err := s.goneRows(ctx, rows)
 	if err != nil {

@@ -38,10 +38,20 @@ func NewSetup(c config.Config, tables Tables, log zerolog.Logger) Setup {
 // allTables is the SQL side of the relay: of one outbox the Store itself.
 func allTables(c config.Config, real *store.Store, log zerolog.Logger) Tables {
 	if c.Outbox.Tables != "" {
-		return outboxes.Open(real, c.Postgres, log)
+		return several{outboxes.Open(real, c.Postgres, log), ofSlot{real}}
 	}
 	return real
 }
+
+// several are the Tables of a relay with several outboxes, whose own methods go before those of the slot's Store.
+type (
+	several struct {
+		*tablesOfAll
+		ofSlot
+	}
+	tablesOfAll = outboxes.Tables
+	ofSlot      struct{ *store.Store }
+)
 
 // Init creates what is missing in the database of the configuration, as the command init does: the outbox if there is
 // none, the relay's own tables and view, the publication and the slot. Existing objects stay as they are. Call it

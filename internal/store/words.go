@@ -107,6 +107,7 @@ const (
 const (
 	CatchUp = record.CatchUp
 	Stream  = record.Stream
+	AsSlot  = record.AsSlot
 )
 
 // When a parked event is due.

@@ -208,7 +208,7 @@ func (t *Tables) Resume(ctx context.Context, slot *store.State) (bool, error) {
 	if len(list) == 0 {
 		return false, nil
 	}
-	return true, t.CatchUpOf(ctx, list)
+	return true, t.slot.CatchUpOf(ctx, list)
 }
 
 // Right names an outbox that is left out in this session, and that the next one can publish; "": there is none.

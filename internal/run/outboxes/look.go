@@ -14,9 +14,10 @@ import (
 // This file looks which tables there are, and what they are.
 
 // Outbox looks which tables there are, and returns the shape that they share, with the OID 0. Tables that are new to a
-// slot that has a state are registered: what they held before is left to a sweep.
+// slot that has a state are registered: what they held before is listed with what the others held, or left to a sweep
+// if that has been done.
 func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
-	list, err := t.Outboxes(ctx, t.pattern, t.config.Publication)
+	list, err := t.slot.Outboxes(ctx, t.pattern, t.config.Publication)
 	if err != nil {
 		return store.Outbox{}, err
 	}
@@ -50,7 +51,7 @@ func (t *Tables) lookAt(ctx context.Context, n store.Named, some bool) error {
 		repair := store.AddToPublication(t.config.Publication, []string{n.SQL()})
 		why = t.incomplete(store.Problem{What: fmt.Sprintf("table %s is not in it", n.SQL()), Repair: repair})
 	case n.Published && !n.Whole:
-		problems, err := t.Of(n.Schema, n.Name).CheckPublication(ctx, t.config.Publication)
+		problems, err := t.slot.Of(n.Schema, n.Name).CheckPublication(ctx, t.config.Publication)
 		if err == nil && len(problems) > 0 {
 			why = t.incomplete(problems...)
 		}
@@ -62,7 +63,7 @@ func (t *Tables) lookAt(ctx context.Context, n store.Named, some bool) error {
 	if some && !n.Published && !known {
 		return nil
 	}
-	_, err := t.find(ctx, n, nil, store.Stream)
+	_, err := t.find(ctx, n, nil, store.AsSlot)
 	return err
 }
 
@@ -101,7 +102,7 @@ func (t *Tables) shared(ctx context.Context) (store.Outbox, error) {
 	}
 	for _, o := range t.there() {
 		if o.wrong() && len(o.Shape.Columns) == 0 { // what is parked of it, and its dead letters, have the form of the others
-			o.FormOf(all[0].Store, o.Shape.OID)
+			o.FormOf(all[0].SQL, o.Shape.OID)
 		}
 	}
 	t.mu.Lock()
@@ -128,9 +129,9 @@ func (t *Tables) find(ctx context.Context, n store.Named, st *store.State, phase
 	if was.still(n, system != "") && hidden == nil {
 		return was, nil
 	}
-	o := &Outbox{Store: t.Of(n.Schema, n.Name), Schema: n.Schema, Name: n.Name, form: n.Form}
+	o := &Outbox{SQL: t.slot.Of(n.Schema, n.Name), Schema: n.Schema, Name: n.Name, form: n.Form}
 	o.Shape.OID = n.OID
-	why, err := t.read(ctx, o, was, same, st == nil && system != "" && phase == store.Stream)
+	why, err := t.read(ctx, o, was, same, st == nil && system != "" && phase == store.AsSlot)
 	if err != nil {
 		return nil, err
 	}
@@ -178,10 +179,10 @@ func (t *Tables) take(o *Outbox, form string) {
 // look reads the table's shape, or takes that of one of its form.
 func (o *Outbox) look(ctx context.Context, oid uint32, same *Outbox) error {
 	if same != nil && o.form != "" {
-		o.Shape = o.FormOf(same.Store, oid)
+		o.Shape = o.FormOf(same.SQL, oid)
 		return nil
 	}
-	shape, err := o.Store.Outbox(ctx)
+	shape, err := o.SQL.Outbox(ctx)
 	switch {
 	case errors.Is(err, store.ErrNoOutbox), err == nil && shape.OID != oid:
 		shape = unread(o, oid)

@@ -27,13 +27,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// Tables is the SQL side of a relay with several outboxes. Its methods are those of a [store.Store], which answers what
-// is not asked of single tables.
+// Tables answers what a relay with several outboxes asks of single tables, with methods like those of a [store.Store].
+// The rest is for the slot's Store.
 type Tables struct {
-	*store.Store // of the slot
-	pattern      outbox.Pattern
-	config       config.Postgres
-	log          zerolog.Logger
+	slot    SQL
+	pattern outbox.Pattern
+	config  config.Postgres
+	log     zerolog.Logger
 
 	mu          sync.Mutex
 	all         []*Outbox // in the order in which they were found
@@ -53,7 +53,7 @@ type Tables struct {
 
 // Outbox is one of several.
 type Outbox struct {
-	*store.Store
+	SQL
 	Source       int32
 	Schema, Name string
 	Shape        store.Outbox // without columns if gone
@@ -77,7 +77,7 @@ func (o *Outbox) named() store.Named {
 
 // refresh reads the states of all outboxes that have a number.
 func (t *Tables) refresh(ctx context.Context) ([]*Outbox, error) {
-	states, err := t.States(ctx)
+	states, err := t.slot.States(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -92,13 +92,8 @@ func (t *Tables) refresh(ctx context.Context) ([]*Outbox, error) {
 	return all, nil
 }
 
-// Open makes Tables over the Store of the slot, which has the pattern.
-func Open(root *store.Store, c config.Postgres, log zerolog.Logger) *Tables {
-	chosen := root.Table()
-	return &Tables{Store: root, pattern: outbox.Pattern{Schema: chosen.Schema, Table: chosen.Name},
-		config: c, log: log, byOID: map[uint32]*Outbox{}, byForm: map[string]*Outbox{}, hidden: map[uint32]*halt.Error{},
-		said: map[uint32]string{}, spared: map[uint32]time.Time{}}
-}
+// Several returns t: it tells a relay whose Tables embed it that there are several outboxes.
+func (t *Tables) Several() *Tables { return t }
 
 // errNone reports that no table fits the pattern.
 var errNone = fmt.Errorf("%w: no table fits outbox.tables; create one, or correct the pattern", store.ErrNoOutbox)
@@ -145,16 +140,16 @@ func (t *Tables) Known() []*Outbox {
 	return slices.DeleteFunc(slices.Clone(t.all), func(o *Outbox) bool { return o.Source == 0 })
 }
 
-// cover tells the slot's Store the numbers. With the lock.
+// cover tells the slot the numbers. With the lock.
 func (t *Tables) cover() {
-	var stores []*store.Store
+	var numbered []SQL
 	for _, o := range t.all {
 		if o.Source != 0 {
-			stores = append(stores, o.Store)
+			numbered = append(numbered, o.SQL)
 		}
 	}
-	if len(stores) > 0 {
-		t.Cover(stores)
+	if len(numbered) > 0 {
+		t.slot.Cover(numbered)
 	}
 }
 
@@ -175,7 +170,7 @@ func (t *Tables) OfRelation(ctx context.Context, r *decoder.Relation, misfit err
 			return nil, nil
 		}
 		var err error
-		if o, err = t.find(ctx, store.Named{OID: r.OID, Schema: r.Schema, Name: r.Name}, nil, store.Stream); err != nil {
+		if o, err = t.find(ctx, store.Named{OID: r.OID, Schema: r.Schema, Name: r.Name}, nil, store.AsSlot); err != nil {
 			return nil, err
 		}
 	}
@@ -193,7 +188,7 @@ func (t *Tables) OfRelation(ctx context.Context, r *decoder.Relation, misfit err
 // Register registers the slot, and each table as a source of it, in the phase if the slot has no state yet.
 func (t *Tables) Register(ctx context.Context, systemID string, timeline int32, tableOID uint32,
 	phase string) (*store.State, error) {
-	st, err := t.Store.Register(ctx, systemID, timeline, tableOID, phase)
+	st, err := t.slot.Register(ctx, systemID, timeline, tableOID, phase)
 	if err != nil {
 		return nil, err
 	}
@@ -214,16 +209,16 @@ func (t *Tables) numbered(system string, timeline int32) {
 
 // State is the slot's. With it, tables that have no number yet get one.
 func (t *Tables) State(ctx context.Context) (*store.State, error) {
-	st, err := t.Store.State(ctx)
+	st, err := t.slot.State(ctx)
 	if err != nil || st == nil {
 		return st, err
 	}
 	t.numbered(st.SystemID, st.Timeline)
-	states, err := t.States(ctx)
+	states, err := t.slot.States(ctx)
 	if err != nil {
 		return nil, err
 	}
-	registered, err := t.Registered(ctx)
+	registered, err := t.slot.Registered(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -236,7 +231,7 @@ func (t *Tables) State(ctx context.Context) (*store.State, error) {
 		if n := byOID[o.Shape.OID]; n.Schema == o.Schema && n.Name == o.Name {
 			known = states[n.Source]
 		}
-		if _, err = t.find(ctx, o.named(), known, store.Stream); err != nil {
+		if _, err = t.find(ctx, o.named(), known, store.AsSlot); err != nil {
 			return nil, err
 		}
 	}
@@ -245,7 +240,7 @@ func (t *Tables) State(ctx context.Context) (*store.State, error) {
 			continue
 		}
 		// Its table is gone, or is not published any more.
-		if _, err := t.find(ctx, n, states[n.Source], store.Stream); err != nil {
+		if _, err := t.find(ctx, n, states[n.Source], store.AsSlot); err != nil {
 			return nil, err
 		}
 	}

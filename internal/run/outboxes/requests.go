@@ -38,7 +38,7 @@ func (t *Tables) Names() map[int32]string {
 // StartRequest notes that work on the request begins. What names no outbox is about the relay as a whole.
 func (t *Tables) StartRequest(ctx context.Context, r *store.Request) error {
 	if r.Filter.Source == 0 {
-		return t.Store.StartRequest(ctx, r)
+		return t.slot.StartRequest(ctx, r)
 	}
 	o, err := t.asked(r)
 	if err != nil {

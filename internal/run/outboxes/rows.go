@@ -50,24 +50,30 @@ func (t *Tables) behind(ctx context.Context) (list []*Outbox, err error) {
 
 // SnapshotCatchUp lists, for each outbox that is to be caught up with and has no list, the rows to be published.
 func (t *Tables) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
-	list, err := t.behind(ctx)
-	if err != nil {
+	if _, rows, err = t.listed(ctx); err != nil {
 		return 0, err
 	}
+	return rows, t.slot.ListsReady(ctx)
+}
+
+// listed are the outboxes that are to be caught up with, each with its list.
+func (t *Tables) listed(ctx context.Context) (list []*Outbox, rows int64, err error) {
+	list, err = t.behind(ctx)
+	made := false
 	for _, o := range list {
 		if o.Recorded().CatchUpReady {
 			continue
 		}
 		n, err := o.SnapshotCatchUp(ctx)
 		if err := t.spare(ctx, o, err); err != nil {
-			return 0, err
+			return nil, 0, err
 		}
-		rows += n
+		rows, made = rows+n, true
 	}
-	if _, err := t.refresh(ctx); err != nil {
-		return 0, err
+	if made {
+		_, err = t.refresh(ctx)
 	}
-	return rows, t.ListsReady(ctx)
+	return list, rows, err
 }
 
 // ReusedAside lists rows that a catch-up is about to leave out because their ids are recorded.
@@ -85,14 +91,18 @@ func (t *Tables) ReusedAside(ctx context.Context, limit int) (all []store.Aside,
 }
 
 // CatchUpRows gives the next rows of the lists, one table after the other: those behind the row given, of the table
-// that the last page was of, and from the beginning after row 0.
-func (t *Tables) CatchUpRows(ctx context.Context, afterRow uint64, limit int) ([]store.CatchUpRow, error) {
-	list, err := t.behind(ctx)
-	if err != nil {
-		return nil, err
-	}
+// that the last page was of, and from the beginning after row 0. One that was registered while the lists were made, by
+// another relay perhaps, gets its own then.
+func (t *Tables) CatchUpRows(ctx context.Context, afterRow uint64, limit int) (_ []store.CatchUpRow, err error) {
+	var list []*Outbox
 	if afterRow == 0 {
 		t.reading = nil
+		list, _, err = t.listed(ctx)
+	} else {
+		list, err = t.behind(ctx)
+	}
+	if err != nil {
+		return nil, err
 	}
 	for _, o := range list {
 		if t.reading != nil && o.Source != t.reading.Source {
@@ -122,7 +132,7 @@ func (t *Tables) FinishCatchUp(ctx context.Context) error {
 			return err
 		}
 	}
-	return t.Store.FinishCatchUp(ctx)
+	return t.slot.FinishCatchUp(ctx)
 }
 
 // markedAtOnce bounds how many tables one MirrorStep tries in which nothing can be marked now.
@@ -131,7 +141,7 @@ const markedAtOnce = 50
 // MirrorStep marks rows of the next table that has some to be marked.
 func (t *Tables) MirrorStep(ctx context.Context, limit int) (rows int, more bool, err error) {
 	for range markedAtOnce {
-		source, err := t.NextUnmarked(ctx, t.rounds.marked)
+		source, err := t.slot.NextUnmarked(ctx, t.rounds.marked)
 		if err != nil {
 			return 0, false, err
 		}

@@ -12,7 +12,7 @@ import (
 
 // Memories lists what relays have recorded of the tables, under any slot.
 func (t *Tables) Memories(ctx context.Context) ([]store.Memory, error) {
-	return t.MemoriesOf(ctx, t.names())
+	return t.slot.MemoriesOf(ctx, t.names())
 }
 
 // names returns the names of the tables that exist.
@@ -28,7 +28,7 @@ func (t *Tables) unclaimed(ctx context.Context, n store.Named) error {
 	if t.config.AllowSecondSlot {
 		return nil
 	}
-	memories, err := t.MemoriesOf(ctx, []store.Named{n})
+	memories, err := t.slot.MemoriesOf(ctx, []store.Named{n})
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (t *Tables) CheckExpressions(ctx context.Context) error {
 
 // CreatePublication creates the publication of the tables that there are, if there is none of that name.
 func (t *Tables) CreatePublication(ctx context.Context, name string) error {
-	return t.CreatePublicationOf(ctx, name, t.names())
+	return t.slot.CreatePublicationOf(ctx, name, t.names())
 }
 
 // CheckPublication says what is wrong with the publication itself, as the first of its tables shows. What it lacks of

@@ -15,7 +15,7 @@ import (
 // Register makes the rows of a first start: the source's number, epoch 0, and the state, dirty and with the phase
 // given. It must be committed before the slot is created. Where the slot has a state for this table already, that state
 // stays as it is and is returned; for another table (one made again) it begins again. For one of several outboxes the
-// state is its own, besides the slot's.
+// state is its own, besides the slot's; its phase may be AsSlot if the slot has one.
 func (s *Lease) Register(ctx context.Context, systemID string, timeline int32, tableOID uint32,
 	phase string) (*record.State, error) {
 	var st *record.State
@@ -31,6 +31,14 @@ ON CONFLICT (slot, table_oid) DO UPDATE SET table_name = excluded.table_name RET
 		if _, err = tx.Exec(ctx, s.db.Names.SQL(`INSERT INTO {epoch} (slot, epoch) VALUES ($1, 0) ON CONFLICT DO NOTHING`),
 			s.db.Config.Slot); err != nil {
 			return err
+		}
+		if phase == record.AsSlot {
+			// The lists are made, and the phase ends, before or after this.
+			err := tx.QueryRow(ctx, s.db.Names.SQL(`SELECT CASE WHEN phase = 'catch_up' AND NOT catch_up_ready
+ THEN $2 ELSE $3 END FROM {state} WHERE slot = $1 FOR SHARE`), s.db.Config.Slot, record.CatchUp, record.Stream).Scan(&phase)
+			if err != nil {
+				return err
+			}
 		}
 		key := s.db.KeyOf(source)
 		if _, err = tx.Exec(ctx,

@@ -10,6 +10,9 @@ import (
 const (
 	CatchUp = "catch_up" // rows of the table first, then the stream
 	Stream  = "stream"
+	// AsSlot is what an outbox begins with that comes to a slot with several: CatchUp until the rows that are older than
+	// the slot are listed, then Stream.
+	AsSlot = ""
 )
 
 // State is a slot's state across restarts.
