@@ -71,3 +71,22 @@ func TestALookAtTheWholeComesToEachTable(t *testing.T) {
 		})
 	}
 }
+
+// A look has seen that the publication lacks a table, which then gets it. Break it catches: the first events of the
+// table left out of the stream, until the next look, and published behind later ones. Seen to fail so.
+func TestATableThatGetsThePublicationIsTakenWithItsFirstEvent(t *testing.T) {
+	b := newTenants(t, "tenant_1")
+	b.c.Drift.Interval = config.Duration(time.Hour)
+	r, stop := b.start()
+	b.waitRole(r, relay.RoleActive)
+	mustStop(t, stop)
+	b.create("tenant_2")
+	r, _ = b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.publish("tenant_2")
+	b.write(30, b.names...)
+	b.wantAll()
+	if b.late > 0 {
+		t.Errorf("events that a sweep found: got %d, want none", b.late)
+	}
+}

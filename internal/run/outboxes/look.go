@@ -57,10 +57,14 @@ func (t *Tables) lookAt(ctx context.Context, n store.Named, some bool) error {
 		}
 	}
 	t.mu.Lock()
-	t.hidden[n.OID] = why
 	known := t.byOID[n.OID] != nil
+	alone := some && !n.Published && !known
+	if alone {
+		why = nil // the stream may have it before the next look
+	}
+	t.hidden[n.OID] = why
 	t.mu.Unlock()
-	if some && !n.Published && !known {
+	if alone {
 		return nil
 	}
 	_, err := t.find(ctx, n, nil, store.AsSlot)
