@@ -123,7 +123,7 @@ var modules = map[string]room{
 	"test/simulator": {
 		own: []string{
 			"config", "internal/outbox", "relay", "replication", "sink", "internal/conditional", "sink/rabbitmq",
-			"sink/webhook", "internal/store", "internal/run/spool",
+			"sink/webhook", "internal/store", "internal/run/spool", "internal/run/outboxes",
 		},
 		tests:    []string{"test/embedded", "test/harness"},
 		external: []string{"github.com/jackc/pgx/v5", "github.com/rs/zerolog"},

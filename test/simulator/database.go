@@ -14,6 +14,10 @@ import (
 type table struct {
 	oid       uint32
 	number    int    // of the tables so far, from 1
+	schema    string // of its name
+	came      bool   // during the run
+	hidden    bool   // the publication does not have it, though there is one
+	dropped   bool
 	rows      []*row // committed and visible ones, and those that were; by seq
 	byID      map[string]*row
 	byPayload map[string]*row
@@ -74,7 +78,7 @@ type lane struct {
 }
 
 func newTable(oid uint32, number int) *table {
-	return &table{oid: oid, number: number, byID: map[string]*row{}, byPayload: map[string]*row{},
+	return &table{oid: oid, number: number, schema: "public", byID: map[string]*row{}, byPayload: map[string]*row{},
 		lanes: map[string]*lane{}}
 }
 
@@ -89,7 +93,8 @@ type recorded struct {
 // database is the relay's tables.
 type database struct {
 	sources   map[sourceOf]int32
-	states    map[string]*store.State // by slot; Epoch is in epochs
+	schemas   map[int32]string        // of several outboxes, by source
+	states    map[string]*store.State // by stateKey; Epoch is in epochs
 	epochs    map[string]int64
 	journal   map[recorded]store.Published
 	journaled map[recorded]time.Time // since when it is there in the journal
@@ -103,8 +108,8 @@ type database struct {
 	requests  []*request
 	pauses    map[string]*store.Pause      // by slot
 	breakers  map[string]*breakerState     // by slot
-	audits    map[string]*store.AuditState // by slot
-	spool     map[int32][]spooledRow       // by source
+	audits    map[string]*store.AuditState // by stateKey
+	spool     map[int32][]spooledRow       // by the source of the slot
 	published bool                         // the publication exists
 }
 
@@ -151,7 +156,8 @@ type journalBatch struct {
 
 func newDatabase() database {
 	return database{
-		sources: map[sourceOf]int32{}, states: map[string]*store.State{}, epochs: map[string]int64{},
+		sources: map[sourceOf]int32{}, schemas: map[int32]string{}, states: map[string]*store.State{},
+		epochs:  map[string]int64{},
 		journal: map[recorded]store.Published{}, journaled: map[recorded]time.Time{},
 		parked: map[recorded]*parkedRow{}, dead: map[recorded]*deadRow{},
 		catchUp: map[int32][]listed{}, offsets: map[string]map[string]*topicOffsets{}, audits: map[string]*store.AuditState{},

@@ -46,7 +46,7 @@ func (w *world) giveUp(b *sink.Batch) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, rec := range b.Records {
-		r := w.server.table.byPayload[string(rec.Value)]
+		r := w.server.rowOf(rec.Value)
 		if r == nil || b.Outcome.Verdict != sink.Unknown {
 			continue
 		}

@@ -31,6 +31,7 @@ const (
 	aboutDeletion
 	aboutSpool
 	aboutLatency
+	aboutSources
 )
 
 // mixed spreads the bits of v over the whole word (the finalizer of SplitMix64).

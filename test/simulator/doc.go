@@ -11,7 +11,8 @@
 // semantics of package store: a call is one transaction, which may be slow, fail, be cut off, or lose its answer after
 // it has committed; writes that do not wait for the disk are forgotten by a crash; the fence of the epoch, the lease,
 // the end of older sessions at a take-over. The slot is dropped or invalidated, the publication loses the table, the
-// application deletes rows, the table is made again with the same ids. It ends streams by an error of its own, with the
+// application deletes rows, the table is made again with the same ids. A slot has one outbox, or several with the same
+// ids and keys, of which one may come during the run, and one go. It ends streams by an error of its own, with the
 // reason behind what the relay has not read, and gives the slot away at once: now and then without a cause that stays,
 // or because the publication was dropped or a transaction cannot be decoded, until a person repairs that. It does not
 // know SQL: a real Postgres beside it holds it to that; see below.
@@ -71,6 +72,11 @@
 //     latest.
 //   - J14 What topics have lost and someone asks for is published once more if its row is there, in the order of its
 //     lane, and counted.
+//   - J15 Rows are marked when their event is recorded, and all are in the end, unless a crash has forgotten marks.
+//
+// With several outboxes each of these holds for each: ids, keys and lanes of one say nothing of another's. A record
+// names the outbox that its row is of. What the stream has of a table that was dropped is published; what it has not of
+// one that came is found at once, and is late.
 //
 // # The real Postgres
 //

@@ -336,7 +336,7 @@ func (rows ids) String() string {
 		if r == nil {
 			text += " ?"
 		} else {
-			text += " " + r.id
+			text += " " + r.name()
 		}
 	}
 	return text + " ]"

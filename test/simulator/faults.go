@@ -7,7 +7,8 @@ import "slices"
 var Faults = map[string][]string{
 	aborted: nil, appDeletes: nil, callSlow: nil, deathLingers: nil, brokersAway: nil, longTransaction: nil,
 	noLeader: nil, partitionTrouble: nil, publicationDropped: nil, publicationDrifts: nil, requestSlow: nil,
-	requestNotWritten: nil, rowUnreadable: nil, secondTable: nil, shownLate: nil, startSlow: nil, statusLost: nil,
+	requestNotWritten: nil, rowUnreadable: nil, secondTable: nil, tableComes: nil, tableGoes: nil, tableAgain: nil,
+	shownLate: nil, startSlow: nil, statusLost: nil,
 	tailFails: {Kafka, Conditional}, topicForbidden: nil, topicMissing: nil, topicDeleted: {Kafka, Confirm},
 	foreignRecord: {Kafka, Conditional}, endsSpooling: nil, parkedBehind: {Kafka},
 	questionFails: {Conditional},
@@ -63,6 +64,9 @@ const (
 	endpointAsksPause  = "endpoint asks for a pause"
 	endsSpooling       = "process ends while it spools"
 	parkedBehind       = "process killed with events parked behind one without an answer"
+	tableComes         = "outbox comes"
+	tableGoes          = "outbox goes"
+	tableAgain         = "outbox made again"
 	foreignRecord      = "another relay's record"
 )
 

@@ -3,7 +3,7 @@ package simulator
 import (
 	"bytes"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/outbox"
@@ -16,7 +16,7 @@ import (
 
 // judgeSent finds the row that a record was made of, and compares them (J6).
 func (w *world) judgeSent(p *process, rec *sink.Record) *row {
-	r := w.server.table.byPayload[string(rec.Value)]
+	r := w.server.rowOf(rec.Value)
 	if r == nil {
 		w.violate("p%d sends a record to %s that no committed row is: key %q, value %q", p.number, rec.Topic, string(rec.Key),
 			string(rec.Value))
@@ -29,13 +29,15 @@ func (w *world) judgeSent(p *process, rec *sink.Record) *row {
 		*of = bytes.Clone(value)
 	}
 	if _, late := rec.Headers.Get("x-outbox-late"); late && !r.missed && !r.late {
-		w.violate("p%d takes %s for missed, and the stream has it", p.number, r.id)
+		w.violate("p%d takes %s for missed, and the stream has it", p.number, r.name())
 	}
-	switch {
+	switch want := w.server.sourceOf(r.table); {
+	case string(r.sent.source) != want && w.profile.kind.name != Confirm:
+		w.violate("p%d sends %s as one of the source %s; it is of %s", p.number, r.name(), r.sent.source, want)
 	case !r.committed:
-		w.violate("p%d sends %s, which is not committed", p.number, r.id)
+		w.violate("p%d sends %s, which is not committed", p.number, r.name())
 	case rec.Topic != r.topic || (rec.Key == nil) != (r.key == "") || string(rec.Key) != r.key || string(id) != r.id:
-		w.violate("p%d sends %s to %s under the key %q with the id %q; it is of %s under the key %q", p.number, r.id,
+		w.violate("p%d sends %s to %s under the key %q with the id %q; it is of %s under the key %q", p.number, r.name(),
 			rec.Topic, string(rec.Key), string(id), r.topic, r.key)
 	}
 	return r
@@ -55,7 +57,7 @@ func (w *world) judgeAppended(p *process, serial int, part *clusterPartition, r 
 	r.excused = r.excused || late
 	r.appeared++
 	if r.poison == unmappable || r.poison == permanent && r.refusals < r.needed {
-		w.violate("%s is in its topic, and it was refused", r.id)
+		w.violate("%s is in its topic, and it was refused", r.name())
 	}
 	replay := w.server.replays(r)
 	switch dead := w.server.isDead(r); {
@@ -63,7 +65,7 @@ func (w *world) judgeAppended(p *process, serial int, part *clusterPartition, r 
 	case replay != 0:
 		w.judgeReplay(p, r, replay)
 	case dead:
-		w.violate("p%d publishes %s, which is a dead letter", p.number, r.id)
+		w.violate("p%d publishes %s, which is a dead letter", p.number, r.name())
 	default:
 		w.judgeHold(p, r)
 	}
@@ -130,7 +132,8 @@ func (w *world) judgeOrder(p *process, r *row) {
 	}
 	for _, before := range la.rows[la.done:r.place] {
 		if !w.finished(before) {
-			w.violate("p%d publishes %s before %s, which was committed before it in %s", p.number, r.id, before.id, r.laneName())
+			w.violate("p%d publishes %s before %s, which was committed before it in %s", p.number, r.name(), before.name(),
+				r.laneName())
 			return
 		}
 	}
@@ -148,10 +151,11 @@ func (w *world) judgeReplay(p *process, r *row, request int64) {
 		switch {
 		case before.appeared > 0:
 		case w.server.replays(before) == request:
-			w.violate("p%d replays %s before %s, which was committed before it in %s", p.number, r.id, before.id, r.laneName())
+			w.violate("p%d replays %s before %s, which was committed before it in %s", p.number, r.name(), before.name(),
+				r.laneName())
 		case d != nil && d.replay == request && w.server.db.open(at, d) &&
 			d.at.After(w.server.db.request(request).RequestedAt):
-			w.violate("p%d replays %s behind %s, which died again in the same replay, in %s", p.number, r.id, before.id,
+			w.violate("p%d replays %s behind %s, which died again in the same replay, in %s", p.number, r.name(), before.name(),
 				r.laneName())
 		}
 	}
@@ -165,23 +169,10 @@ func (w *world) judgeHold(p *process, r *row) {
 	for _, before := range r.lane.rows[:r.place] {
 		at := w.server.keyOf(before)
 		if d := w.server.db.dead[at]; d != nil && w.server.db.holds(at, d) {
-			w.violate("p%d publishes %s, and nobody has decided about the dead letter %s in front of it", p.number, r.id,
-				before.id)
+			w.violate("p%d publishes %s, and nobody has decided about the dead letter %s in front of it", p.number, r.name(),
+				before.name())
 		}
 	}
-}
-
-// judgeCopy finds the row of a dead letter's copy, and compares them (J6).
-func (w *world) judgeCopy(p *process, rec *sink.Record) *row {
-	id, _ := rec.Headers.Get("id")
-	r := w.server.table.byID[string(id)]
-	_, class := rec.Headers.Get("x-outbox-error-class")
-	if r == nil || !class || string(rec.Value) != r.payload || string(rec.Key) != r.key {
-		w.violate("p%d sends a copy to %s that is not of a row: id %q, key %q, value %q", p.number, rec.Topic, string(id),
-			string(rec.Key), string(rec.Value))
-		return &row{}
-	}
-	return r
 }
 
 // finished reports that the row's event holds no one back any more. One that cannot become a message does so only if
@@ -197,13 +188,13 @@ func (w *world) judgeConfirmed(p *process, s *slot, at outbox.LSN) {
 	items := w.server.wal.items
 	for ; s.judged < len(items) && items[s.judged].from() < at; s.judged++ {
 		tx := items[s.judged].tx
-		if tx == nil || tx.hidden {
+		if tx == nil {
 			continue
 		}
-		for _, r := range tx.rows {
+		for _, r := range tx.published() {
 			if !w.server.isTerminal(r) && !w.server.isSpooled(r) {
 				w.violate("p%d confirms %v, and %s, committed at %v, is neither journaled nor parked nor dead nor spooled",
-					p.number, at, r.id, tx.commit)
+					p.number, at, r.name(), tx.commit)
 			}
 		}
 	}
@@ -214,7 +205,7 @@ func (w *world) judgeJournaled(t *tables, p store.Published) {
 	if w.unjudged {
 		return
 	}
-	r := w.server.table.byID[string(p.ID)]
+	r := w.server.rowIn(t.of(p.Source), p.ID)
 	if r == nil {
 		w.violate("p%d journals %s, which no row is", t.p.number, string(p.ID))
 		return
@@ -274,68 +265,12 @@ func (w *world) judgeOffset(t *tables, o store.Offset) {
 	}
 	part := w.cluster.topics[o.Topic].partitions[o.Partition]
 	for i, m := range part.log[:o.Next] {
-		if int64(i) >= part.excused && m.row != nil && m.row.table == w.server.table && !m.row.excused &&
+		if int64(i) >= part.excused && m.row != nil && slices.Contains(w.server.tables, m.row.table) && !m.row.excused &&
 			m.row.topic == o.Topic && !w.server.isJournaled(m.row) {
 			w.violate("p%d notes that %s/%d is journaled below %d, and %s at %d is not", t.p.number, o.Topic, o.Partition,
 				o.Next, m.id, i)
 			return
 		}
-	}
-}
-
-// judgeAttempts fails if attempts were spent that were not refusals of the event itself (J7).
-func (w *world) judgeAttempts(t *tables, id []byte, attempts int, what string) {
-	if r := w.server.table.byID[string(id)]; r != nil && attempts > r.refusals && !w.unjudged {
-		w.violate("p%d: %s is %s with %d attempts, and was refused %d times", t.p.number, string(id), what, attempts,
-			r.refusals)
-	}
-}
-
-// judgeDead fails if a dead letter is not deserved (J7).
-func (w *world) judgeDead(t *tables, dead *store.Dead) {
-	if w.unjudged {
-		return
-	}
-	r := w.server.table.byID[string(dead.Event.ID)]
-	w.note("p%d buries %s: %s", t.p.number, string(dead.Event.ID), dead.Code)
-	switch {
-	case r == nil:
-		w.violate("p%d buries %s, which no row is", t.p.number, string(dead.Event.ID))
-		return
-	case r.poison == wholesome:
-		w.violate("p%d buries %s, which nobody refused: %s %s", t.p.number, r.id, dead.Code, dead.Text)
-	case r.poison == transient && r.refusals < w.profile.config.Retry.MaxAttempts:
-		w.violate("p%d buries %s after %d refusals of %d", t.p.number, r.id, r.refusals, w.profile.config.Retry.MaxAttempts)
-	case r.poison != unmappable && r.refusals == 0:
-		w.violate("p%d buries %s, which nobody refused", t.p.number, r.id)
-	}
-	if w.profile.config.DLQ.Topic != "" && !r.copied {
-		w.violate("p%d buries %s, and no copy of it is in %s", t.p.number, r.id, w.profile.config.DLQ.Topic)
-	}
-	w.judgeFlood(t)
-	if !bytes.Equal(dead.Event.Payload, []byte(r.payload)) {
-		w.violate("p%d buries %s with the payload %q", t.p.number, r.id, string(dead.Event.Payload))
-	}
-}
-
-// judgeFlood fails if more events are dead than the breaker lets die, in a run in which it counts them all and was
-// never closed again (J12). Those that a person has dealt with count no more: a restart forgets them.
-func (w *world) judgeFlood(t *tables) {
-	limits := w.profile.config.DLQ.Breaker
-	if time.Duration(limits.Window) < time.Hour || w.profile.requests > 0 {
-		return
-	}
-	if b := w.server.db.breakers[t.slot]; b != nil && !b.resumed.IsZero() {
-		return
-	}
-	n := 0
-	for at, d := range w.server.db.dead {
-		if at.source == t.key() && !d.replayed && !d.discarded {
-			n++
-		}
-	}
-	if n > limits.Count {
-		w.violate("p%d lets %d events die, and the breaker lets %d", t.p.number, n, limits.Count)
 	}
 }
 
@@ -352,13 +287,16 @@ func (w *world) unsettled() string {
 	for at, p := range s.db.parked {
 		return fmt.Sprintf("%s is parked, %d attempts, due %v", at.id, p.attempts, p.due)
 	}
-	for _, r := range s.table.rows {
-		if !s.isTerminal(r) && !(r.deleted && !r.streamed && !r.visible) {
-			return r.id + " has no outcome"
+	for r := range s.rows() {
+		if !r.forgotten && !s.isTerminal(r) && !(r.deleted && !r.streamed && !r.visible) {
+			return r.name() + " has no outcome"
 		}
 	}
 	if s.pending(lastTurn) {
 		return "a request is not done"
+	}
+	if w.moves > 0 {
+		return "an outbox is about to come or go"
 	}
 	if w.comparing > 0 {
 		return "somebody is about to ask for what topics have lost"
@@ -368,6 +306,9 @@ func (w *world) unsettled() string {
 			return fmt.Sprintf("%d rows are spooled", len(rows))
 		}
 	}
+	if r := w.unmarked(); r != nil {
+		return r.name() + " is published and not marked"
+	}
 	if n := len(s.wal.items); n > 0 && slot.confirmed <= s.wal.items[n-1].from() {
 		return fmt.Sprintf("confirmed is %v, and the last commit %v", slot.confirmed, s.wal.items[n-1].from())
 	}
@@ -376,23 +317,24 @@ func (w *world) unsettled() string {
 
 // judgeEnd fails if a committed row is not in its topic, or dead, or both (J1, J5).
 func (w *world) judgeEnd() {
-	for _, r := range w.server.table.rows {
+	for r := range w.server.rows() {
 		dead, journaled := w.server.isDead(r), w.server.isJournaled(r)
 		switch {
 		case r.baselined, r.forgotten:
 		case r.vanished && (dead || journaled):
 		case r.appeared == 0 && !dead:
-			w.violate("%s is lost: committed, not in its topic, no dead letter", r.id)
+			w.violate("%s is lost: committed, not in its topic, no dead letter", r.name())
 		case dead && r.appeared > 0 && !r.excused && !w.unreadable(r):
-			w.violate("%s is in its topic and dead", r.id)
+			w.violate("%s is in its topic and dead", r.name())
 		case !dead && !journaled:
-			w.violate("%s is in its topic and not journaled", r.id)
+			w.violate("%s is in its topic and not journaled", r.name())
 		case r.unrecorded != nil && !dead && !r.excused:
-			w.violate("%s is counted as not journaled", r.id)
+			w.violate("%s is counted as not journaled", r.name())
 		case journaled:
 			place := w.server.db.journal[w.server.keyOf(r)]
 			if at, _ := w.recordAt(place); at != r {
-				w.violate("%s is journaled at %s/%d offset %d, and is not there", r.id, place.Topic, place.Partition, place.Offset)
+				w.violate("%s is journaled at %s/%d offset %d, and is not there", r.name(), place.Topic, place.Partition,
+					place.Offset)
 			}
 		}
 	}

@@ -39,7 +39,7 @@ func (w *world) judgeRepeated(p *process, r *row, late bool) {
 	switch w.profile.kind.name {
 	case Conditional:
 		if !w.unreadable(r) {
-			w.violate("p%d publishes %s once more, and the stream had it", p.number, r.id)
+			w.violate("p%d publishes %s once more, and the stream had it", p.number, r.name())
 		}
 	case Confirm:
 		switch {
@@ -53,11 +53,11 @@ func (w *world) judgeRepeated(p *process, r *row, late bool) {
 					p.witness.PossibleDuplicates())
 			}
 		default:
-			w.violate("p%d publishes %s once more, and it was confirmed, or recorded", p.number, r.id)
+			w.violate("p%d publishes %s once more, and it was confirmed, or recorded", p.number, r.name())
 		}
 	default:
 		if !late && !r.excused && !w.unreadable(r) {
-			w.violate("p%d publishes %s once more, and nobody counted it as possible", p.number, r.id)
+			w.violate("p%d publishes %s once more, and nobody counted it as possible", p.number, r.name())
 		}
 	}
 }
@@ -85,7 +85,7 @@ func (w *world) passOn(p *process) {
 			w.leave(part)
 		}
 	}
-	for _, r := range w.server.table.rows {
+	for r := range w.server.rows() {
 		if r.left = 0; own { // else what is on its way still is late when it comes
 			r.left = r.unheard
 		}
@@ -102,7 +102,7 @@ func (w *world) passOn(p *process) {
 // confirmed is the event that a journal row without an offset is about, if its topic has it in that lane. One without a
 // key may be in any.
 func (w *world) confirmed(t *clusterTopic, p store.Published) (*row, bool) {
-	r := w.server.table.byID[string(p.ID)]
+	r := w.server.rowIn(p.Source, p.ID)
 	if r == nil || p.Offset != -1 {
 		return nil, false
 	}

@@ -25,17 +25,17 @@ func (w *world) planPeople() {
 			store.RequestPause, store.RequestResume, store.RequestReconcile)
 		key, choice := "k"+string(rune('0'+d.below(6))), d.below(4)
 		w.duringTrouble(d.pause(0, w.profile.length), func() {
-			f := store.Filter{All: true}
+			f, of := store.Filter{All: true}, w.server.tables[w.steps%len(w.server.tables)]
 			switch {
 			case choice == 0:
 				f = store.Filter{Key: &key}
-			case choice == 1 && len(w.server.table.rows) > 0:
-				f = store.Filter{IDs: []string{w.server.table.rows[w.steps%len(w.server.table.rows)].id}}
+			case choice == 1 && len(of.rows) > 0:
+				f = store.Filter{IDs: []string{of.rows[w.steps%len(of.rows)].id}}
 			}
 			if kind == store.RequestReconcile && choice > 0 {
 				w.reconcile()
 			} else {
-				w.ask(kind, f)
+				w.askFor(of, kind, f)
 			}
 		})
 		if kind == store.RequestPause {
@@ -112,9 +112,9 @@ func (w *world) decide() {
 	for at, d := range db.dead {
 		if db.holds(at, d) {
 			if w.decisions++; w.decisions == 1 || w.decisions == 3 {
-				w.ask(store.RequestReplay, store.Filter{All: true})
+				w.askFor(w.server.tableOf(at.source), store.RequestReplay, store.Filter{All: true})
 			} else {
-				w.ask(store.RequestDiscard, store.Filter{All: true})
+				w.askFor(w.server.tableOf(at.source), store.RequestDiscard, store.Filter{All: true})
 			}
 			return
 		}
@@ -126,7 +126,7 @@ func (w *world) repair() {
 	if !w.repaired {
 		w.repaired = true
 		w.note("nothing is refused any more")
-		for _, r := range w.server.table.rows {
+		for r := range w.server.rows() {
 			r.needed = min(r.needed, r.refusals)
 		}
 	}

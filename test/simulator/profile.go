@@ -63,6 +63,11 @@ type profile struct {
 
 	secondTable bool // at last the table is made again, with the same ids, and relayed under another slot's name
 
+	sources int  // outboxes, with one slot
+	comes   bool // another one, during the run
+	goes    bool // one of them
+	again   bool // it is made again
+
 	config config.Config
 }
 

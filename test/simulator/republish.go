@@ -37,7 +37,7 @@ func (w *world) loseRecords(d *dice) {
 		return
 	}
 	var ids []string
-	for _, r := range w.server.table.rows {
+	for r := range w.server.rows() {
 		if at := w.server.db.journal[w.server.keyOf(r)]; len(ids) < lostMost && d.chance(0.5) && w.mayLose(r, at) {
 			w.cluster.topics[at.Topic].partitions[at.Partition].log[at.Offset] = message{at: time.Now()}
 			r.appeared, r.lost = 0, true
@@ -85,7 +85,7 @@ func (t asked) RepublishRows(ctx context.Context, r *store.Request, limit int) (
 		}
 		sortBySeq(there)
 		for i, row := range there {
-			at := t.at([]byte(row.id))
+			at := t.at(0, []byte(row.id))
 			if _, journaled := db.journal[at]; !journaled || db.journaled[at].After(r.RequestedAt) || db.parked[at] != nil {
 				continue
 			}
@@ -103,7 +103,7 @@ func (t asked) RepublishRows(ctx context.Context, r *store.Request, limit int) (
 func (t asked) Republish(ctx context.Context, r *store.Request, events []store.Parked) (parked int64, err error) {
 	err = t.fenced(ctx, "republish", func(db *database) error {
 		for _, e := range events {
-			at := t.at(e.Event.ID)
+			at := t.at(e.Event.Source, e.Event.ID)
 			if _, journaled := db.journal[at]; !journaled {
 				continue
 			}
@@ -137,7 +137,7 @@ func (w *world) judgeRepublished(t *tables, r *request) {
 	left := int64(0)
 	for _, id := range r.Filter.IDs {
 		row := w.server.table.byID[id]
-		if _, journaled := w.server.db.journal[t.at([]byte(id))]; !journaled || row.journaled.After(r.RequestedAt) {
+		if _, journaled := w.server.db.journal[t.at(0, []byte(id))]; !journaled || row.journaled.After(r.RequestedAt) {
 			continue
 		}
 		if left++; !row.deleted {

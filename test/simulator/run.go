@@ -40,6 +40,10 @@ type Options struct {
 func Run(seed uint64, o Options, counts *Counts) error {
 	w := &world{seed: seed, profile: choose(seed), mutant: o.Mutant, aloud: o.Aloud, began: time.Now(),
 		failed: make(chan struct{})}
+	w.profile.sources = 1
+	if o.real == nil {
+		w.profile.severalSources(newDice(seed, aboutProfile, aboutSources))
+	}
 	w.profile.of(o.Kind, w.dice(aboutKind))
 	w.profile.provoke(o.Mutant)
 	if o.real != nil {
@@ -57,6 +61,7 @@ func Run(seed uint64, o Options, counts *Counts) error {
 	w.planPeople()
 	w.planLosses()
 	w.planDeletion()
+	w.planTables()
 	w.keepOneAlive()
 	w.mu.Unlock()
 

@@ -23,7 +23,8 @@ type server struct {
 	slotName string // that the relay uses now
 	slots    map[string]*slot
 	db       database
-	table    *table // the outbox
+	tables   []*table // the outboxes that there are
+	table    *table   // the first of them
 	running  map[*transaction]struct{}
 	locked   map[string]struct{} // lanes that a running transaction has written
 	lastXID  uint32
@@ -46,8 +47,10 @@ type slot struct {
 func newServer(w *world) *server {
 	s := &server{
 		w: w, up: true, slotName: "cdc_relay", slots: map[string]*slot{}, running: map[*transaction]struct{}{},
-		locked: map[string]struct{}{}, lastXID: 700, lastPID: 1000, changed: make(chan struct{}), table: newTable(16384, 1),
+		locked: map[string]struct{}{}, lastXID: 700, lastPID: 1000, changed: make(chan struct{}),
 	}
+	s.tables = newTables(w.profile.sources)
+	s.table = s.tables[0]
 	s.wal.end = 0x1000000 + outbox.LSN(newDice(w.seed, aboutServer).below(1<<20))
 	s.db = newDatabase()
 	return s
@@ -164,11 +167,14 @@ func (b backend) OpenTables(_ context.Context, c store.Config) (relay.Tables, er
 	w := b.p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b.p.tables = &tables{w: w, p: b.p, slot: c.Slot, delete: c.AfterPublish == store.Delete,
+	b.p.tables = &tables{w: w, p: b.p, pool: &pool{}, slot: c.Slot, delete: c.AfterPublish == store.Delete,
 		mark: c.AfterPublish == store.Mark, hold: c.HoldDead, retention: c.Retention,
 		lanes: c.Lanes}
 	if w.real != nil {
 		return w.real.open(b.p.tables, c), nil
+	}
+	if w.several() {
+		return w.openSeveral(b.p.tables), nil
 	}
 	if w.profile.people {
 		return asked{b.p.tables}, nil

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/config"
+	"github.com/cdc-relay/cdc-relay/internal/outbox"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
@@ -81,8 +82,8 @@ func (w *world) comesToSpool(p *process) {
 
 // parksBehindOthers kills the process if it has parked the event while an earlier one of its lane is on its way, and
 // pauses the next one. Called with mu held.
-func (w *world) parksBehindOthers(t *tables, id string) {
-	r := w.server.table.byID[id]
+func (w *world) parksBehindOthers(t *tables, e *outbox.Event) {
+	r := w.server.rowIn(t.of(e.Source), e.ID)
 	if !w.profile.parksBehind || w.calm || r == nil || r.lane == nil {
 		return
 	}

@@ -28,12 +28,12 @@ type stream struct {
 	asked time.Time  // of the last status
 
 	// Guarded by world.mu.
-	why       error              // of cut
-	next      int                // in the WAL's items
-	part      int                // of the item's messages
-	messages  [][]byte           // of the item that is being sent
-	ends      []outbox.LSN       // of these
-	announced bool               // the table
+	why       error        // of cut
+	next      int          // in the WAL's items
+	part      int          // of the item's messages
+	messages  [][]byte     // of the item that is being sent
+	ends      []outbox.LSN // of these
+	announced map[*table]bool
 	received  outbox.LSN         // by the relay
 	onItsWay  outbox.LSN         // a status that has not reached the server
 	decoded   outbox.LSN         // WAL that the server has read
@@ -60,7 +60,8 @@ func (b backend) OpenStream(ctx context.Context, c replication.Config) (relay.St
 		}
 		s.lastPID++
 		st = &stream{
-			w: s.w, p: b.p, slot: slot, batches: make(chan *replication.Batch), cut: make(chan struct{}), sent: slot.confirmed,
+			w: s.w, p: b.p, slot: slot, announced: map[*table]bool{}, batches: make(chan *replication.Batch),
+			cut: make(chan struct{}), sent: slot.confirmed,
 			d: s.w.dice(aboutStream, uint64(s.lastPID)), received: slot.confirmed, decoded: slot.confirmed,
 			grant: replication.Grant{System: replication.System{ID: systemID, Timeline: 1, WALFlush: s.wal.end},
 				Confirmed: slot.confirmed, PID: s.lastPID},
@@ -268,16 +269,16 @@ func (s *stream) readOne(b *replication.Batch) bool {
 		s.receive(it.lsn)
 		return true
 	}
-	if (it.tx.hidden || len(it.tx.rows) == 0) && len(it.tx.tokens)+it.tx.foreign == 0 && !s.w.profile.emptyTransactions {
+	rows := it.tx.published()
+	if len(rows) == 0 && len(it.tx.tokens)+it.tx.foreign == 0 && !s.w.profile.emptyTransactions {
 		return s.next < len(wal.items)
 	}
-	s.messages, s.ends, _ = it.tx.messages(nil, s.w.server.table, !s.announced || s.d.chance(0.1))
-	if it.tx.hidden {
-		s.decoded = it.tx.end
-		return true
-	}
-	s.announced = s.announced || len(it.tx.rows) > 0
-	for _, r := range it.tx.rows {
+	s.messages, s.ends, _ = it.tx.messages(nil, func(t *table) bool {
+		known := s.announced[t]
+		s.announced[t] = true
+		return !known || s.d.chance(0.1)
+	})
+	for _, r := range rows {
 		if r.streamed {
 			s.w.counts.Redelivered++
 		}

@@ -21,15 +21,23 @@ type tables struct {
 	relay.Tables // what the simulator does not know yet panics
 	w            *world
 	p            *process
+	*pool
 	slot, lanes  string
 	mark, delete bool
 	retention    time.Duration
 	hold         bool // dead letters hold their lanes
 
 	// Guarded by world.mu.
-	epoch  int64
-	source int32
-	ended  bool // a take-over by another process has ended its connections; the next call finds that
+	source  int32
+	schema  string  // of one of several outboxes
+	oid     uint32  // of its table, likewise
+	members []int32 // sources of several outboxes, for the slot's tables; nil: there is one
+}
+
+// pool is what the tables of a process have in common. Guarded by world.mu.
+type pool struct {
+	epoch int64
+	ended bool // a take-over by another process has ended its connections; the next call finds that
 }
 
 // Close has nothing to do.
@@ -130,57 +138,6 @@ func (t *tables) relaxed(undo func()) {
 }
 func (t *tables) durable() { t.w.server.undo = t.w.server.undo[:0] }
 
-func (t *tables) at(id []byte) recorded { return recorded{t.key(), string(id)} }
-
-// key is the source in the keys of the relay's tables.
-func (t *tables) key() int32 {
-	if t.w.mutant == noSource {
-		return 0
-	}
-	return t.source
-}
-
-// Outbox describes the table.
-func (t *tables) Outbox(ctx context.Context) (o store.Outbox, err error) {
-	err = t.do(ctx, "outbox", func(*database) error {
-		oid := t.w.server.table.oid
-		o = store.Outbox{
-			OID: oid, OIDs: []uint32{oid}, Schema: "public", Name: "outbox_events", IDType: "text", PayloadType: "jsonb",
-			HeadersType: "jsonb", HasPublishedAt: true, Columns: columns, OrderBy: "seq",
-			PublishedWhen: "published_at IS NOT NULL",
-		}
-		return nil
-	})
-	return o, err
-}
-
-// CheckExpressions has no SQL to look at.
-func (t *tables) CheckExpressions(context.Context) error { return nil }
-
-// Migrate has nothing to do.
-func (t *tables) Migrate(ctx context.Context) error {
-	return t.do(ctx, "migrate", func(*database) error { return nil })
-}
-
-// CreatePublication makes the publication.
-func (t *tables) CreatePublication(ctx context.Context, _ string) error {
-	return t.do(ctx, "create publication", func(db *database) error {
-		db.published = true
-		return nil
-	})
-}
-
-// CheckPublication reports whether it is there.
-func (t *tables) CheckPublication(ctx context.Context, _ string) (problems []store.Problem, err error) {
-	err = t.do(ctx, "check publication", func(db *database) error {
-		if !db.published {
-			problems = []store.Problem{{What: "there is no publication", Repair: "CREATE PUBLICATION"}}
-		}
-		return nil
-	})
-	return problems, err
-}
-
 // Slot is the slot's row of pg_replication_slots.
 func (t *tables) Slot(ctx context.Context) (st store.SlotStatus, err error) {
 	err = t.do(ctx, "slot", func(*database) error {
@@ -215,7 +172,7 @@ func (t *tables) State(ctx context.Context) (st *store.State, err error) {
 }
 
 func (t *tables) state(db *database) *store.State {
-	kept := db.states[t.slot]
+	kept := db.states[t.stateKey()]
 	if kept == nil {
 		return nil
 	}
@@ -237,9 +194,17 @@ func (t *tables) Register(ctx context.Context, system string, timeline int32, oi
 		if db.sources[of] == 0 {
 			db.sources[of] = int32(1000 + len(db.sources))
 		}
-		if kept := db.states[t.slot]; kept == nil || kept.Source != db.sources[of] {
-			db.states[t.slot] = &store.State{Source: db.sources[of], TableOID: oid, Phase: phase, Dirty: true, SystemID: system,
-				Timeline: timeline, Lanes: t.lanes}
+		t.source, t.oid = db.sources[of], oid
+		if phase == store.AsSlot {
+			phase = store.Stream
+			if slot := db.states[t.slot]; slot.Phase == store.CatchUp && !slot.CatchUpReady {
+				phase = store.CatchUp
+			}
+		}
+		db.schemas[t.source] = t.schema
+		if kept := db.states[t.stateKey()]; kept == nil || kept.Source != db.sources[of] {
+			db.states[t.stateKey()] = &store.State{Source: db.sources[of], TableOID: oid, Phase: phase, Dirty: true,
+				SystemID: system, Timeline: timeline, Lanes: t.lanes}
 			t.audit(db)
 		}
 		st = t.state(db)
@@ -276,7 +241,9 @@ func (t *tables) TakeOver(ctx context.Context, pid uint32, timeline int32) (epoc
 		t.endOthers()
 		st := db.states[t.slot]
 		if slot := s.slots[t.slot]; slot != nil && st.TakenLSN != 0 && slot.confirmed > st.TakenLSN {
-			st.CatchUpReady = false // its list is another slot's
+			for _, st := range db.statesOf(t.slot) { // their lists are another slot's
+				st.CatchUpReady = false
+			}
 		}
 		st.Dirty, st.Timeline, st.TakenLSN = true, timeline, s.wal.end
 		listed = st.CatchUpReady
@@ -338,8 +305,12 @@ func (t *tables) EmitToken(ctx context.Context, prefix, content string) (at outb
 
 // Lookup says which events are terminal.
 func (t *tables) Lookup(ctx context.Context, ids [][]byte) (found []bool, err error) {
+	events := make([]store.Sighting, len(ids))
+	for i := range ids {
+		events[i].ID = ids[i]
+	}
 	if found = make([]bool, len(ids)); len(ids) > 0 {
-		err = t.known(ctx, ids, found)
+		err = t.known(ctx, events, found)
 	}
 	return found, err
 }
@@ -367,14 +338,14 @@ func (t *tables) SettleRetried(ctx context.Context, published []store.Published)
 		t.enterJournal(db, published)
 		for _, p := range published {
 			p.ID = bytes.Clone(p.ID)
-			if movedTo(db.journal[t.at(p.ID)], p) {
-				db.journal[t.at(p.ID)], db.journaled[t.at(p.ID)] = p, clock()
+			if at := t.at(p.Source, p.ID); movedTo(db.journal[at], p) {
+				db.journal[at], db.journaled[at] = p, clock()
 				t.w.judgeJournaled(t, p)
 			}
 		}
 		for _, p := range published {
-			if row := t.unpark(db, p.ID); row != nil && row.replay != 0 {
-				if d := db.dead[t.at(p.ID)]; d != nil { // else it was republished
+			if row := t.unpark(db, p.Source, p.ID); row != nil && row.replay != 0 {
+				if d := db.dead[t.at(p.Source, p.ID)]; d != nil { // else it was republished
 					d.replayed = true
 				}
 			}

@@ -13,10 +13,10 @@ import (
 
 // audit is how far the reconciler of the slot has come.
 func (t *tables) audit(db *database) *store.AuditState {
-	a := db.audits[t.slot]
+	a := db.audits[t.stateKey()]
 	if a == nil {
 		a = &store.AuditState{Horizon: clock(), Ranged: true, Blocks: 1}
-		db.audits[t.slot] = a
+		db.audits[t.stateKey()] = a
 	}
 	return a
 }
@@ -77,12 +77,13 @@ func (t *tables) UnrecordedIn(ctx context.Context, from, _ int64, limit int) ([]
 func (t *tables) unrecordedRows(ctx context.Context, name string, limit int,
 	fits func(*row) bool) (ids [][]byte, err error) {
 	err = t.do(ctx, name, func(db *database) error {
-		for _, r := range t.unrecorded(db) {
+		rows, err := t.unrecorded(db)
+		for _, r := range rows {
 			if fits(r) && len(ids) < limit {
 				ids = append(ids, []byte(r.id))
 			}
 		}
-		return nil
+		return err
 	})
 	return ids, err
 }
@@ -90,12 +91,13 @@ func (t *tables) unrecordedRows(ctx context.Context, name string, limit int,
 // LateRows are those that are there and not recorded, in table order.
 func (t *tables) LateRows(ctx context.Context, ids [][]byte, limit int) (rows []store.CatchUpRow, err error) {
 	err = t.reads(ctx, "late rows", func(db *database) error {
-		for _, r := range t.unrecorded(db) {
+		left, err := t.unrecorded(db)
+		for _, r := range left {
 			if slices.ContainsFunc(ids, func(id []byte) bool { return string(id) == r.id }) && len(rows) < limit {
-				rows = append(rows, store.CatchUpRow{Row: uint64(len(rows) + 1), Event: r.event()})
+				rows = append(rows, store.CatchUpRow{Row: uint64(len(rows) + 1), Event: t.event(r)})
 			}
 		}
-		return nil
+		return err
 	})
 	return rows, err
 }
@@ -104,7 +106,7 @@ func (t *tables) LateRows(ctx context.Context, ids [][]byte, limit int) (rows []
 func (t *tables) CountDead(ctx context.Context) (n int64, err error) {
 	err = t.do(ctx, "count dead", func(db *database) error {
 		for at := range db.dead {
-			if at.source == t.key() && !db.dead[at].replayed && !db.dead[at].discarded {
+			if t.covers(at.source) && !db.dead[at].replayed && !db.dead[at].discarded {
 				n++
 			}
 		}
@@ -120,20 +122,23 @@ func sortBySeq(rows []*row) {
 	slices.SortFunc(rows, func(a, b *row) int { return cmp.Compare(a.seq, b.seq) })
 }
 
-// enterJournal journals events that are not; of two records of an event in one call the last counts.
+// enterJournal journals events that are not; of two records of an event in one call the last counts. Each source has a
+// batch of its own.
 func (t *tables) enterJournal(db *database, published []store.Published) {
-	batch := &journalBatch{source: t.source, lsn: t.w.server.wal.end, at: clock(), xid: t.w.server.lastXID}
+	batches := map[int32]*journalBatch{}
 	entered := map[recorded]bool{}
 	for _, p := range published {
 		p.ID = bytes.Clone(p.ID)
-		at := t.at(p.ID)
+		at := t.at(p.Source, p.ID)
 		if _, known := db.journal[at]; !known || entered[at] {
 			db.journal[at], db.journaled[at], entered[at] = p, clock(), true
 			t.w.judgeJournaled(t, p)
 		}
-		batch.ids = append(batch.ids, string(p.ID))
-	}
-	if len(batch.ids) > 0 {
-		db.batches = append(db.batches, batch)
+		source := t.of(p.Source)
+		if batches[source] == nil {
+			batches[source] = &journalBatch{source: source, lsn: t.w.server.wal.end, at: clock(), xid: t.w.server.lastXID}
+			db.batches = append(db.batches, batches[source])
+		}
+		batches[source].ids = append(batches[source].ids, string(p.ID))
 	}
 }

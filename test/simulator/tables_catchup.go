@@ -13,21 +13,28 @@ import (
 )
 
 // unrecorded lists the rows that can be seen and are not terminal, in table order.
-func (t *tables) unrecorded(db *database) (rows []*row) {
-	for _, r := range t.w.server.table.rows {
-		if r.visible && !r.deleted && !r.marked && !db.terminal(t.at([]byte(r.id))) {
+func (t *tables) unrecorded(db *database) (rows []*row, err error) {
+	own, err := t.own()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range own.rows {
+		if r.visible && !r.deleted && !r.marked && !db.terminal(t.at(0, []byte(r.id))) {
 			rows = append(rows, r)
 		}
 	}
 	sortBySeq(rows)
-	return rows
+	return rows, nil
 }
 
 // CountUnrecorded counts them.
 func (t *tables) CountUnrecorded(ctx context.Context, limit int64) (n int64, err error) {
 	err = t.do(ctx, "count unrecorded", func(db *database) error {
 		t.state(db)
-		n = int64(len(t.unrecorded(db)))
+		rows, err := t.unrecorded(db)
+		if n = int64(len(rows)); err != nil {
+			return err
+		}
 		if limit > 0 {
 			n = min(n, limit)
 		}
@@ -39,7 +46,7 @@ func (t *tables) CountUnrecorded(ctx context.Context, limit int64) (n int64, err
 // BeginCatchUp puts the slot back into phase catch_up.
 func (t *tables) BeginCatchUp(ctx context.Context, late bool) error {
 	return t.do(ctx, "begin catch-up", func(db *database) error {
-		if st := db.states[t.slot]; st != nil {
+		for _, st := range db.statesOf(t.slot) {
 			t.tableFirst(st, late)
 		}
 		t.durable()
@@ -56,9 +63,11 @@ func (t *tables) tableFirst(st *store.State, late bool) {
 // BeginCatchUpSince is BeginCatchUp unless someone has taken over since.
 func (t *tables) BeginCatchUpSince(ctx context.Context, epoch int64, late bool) (begun bool, err error) {
 	err = t.do(ctx, "begin catch-up since", func(db *database) error {
-		st := db.states[t.slot]
-		if begun = st != nil && db.epochs[t.slot] == epoch; begun {
-			t.tableFirst(st, late)
+		all := db.statesOf(t.slot)
+		if begun = len(all) > 0 && db.epochs[t.slot] == epoch; begun {
+			for _, st := range all {
+				t.tableFirst(st, late)
+			}
 		}
 		t.durable()
 		return nil
@@ -69,10 +78,12 @@ func (t *tables) BeginCatchUpSince(ctx context.Context, epoch int64, late bool) 
 // BeginCatchUpOfLost is BeginCatchUp if there is no slot that can be used.
 func (t *tables) BeginCatchUpOfLost(ctx context.Context) (begun bool, err error) {
 	err = t.do(ctx, "begin catch-up of lost", func(db *database) error {
-		st, slot := db.states[t.slot], t.w.server.slots[t.slot]
-		if begun = st != nil && (slot == nil || slot.lost); begun {
-			st.Baseline = st.Baseline || st.Phase == store.Stream
-			st.Phase, st.CatchUpReady, st.Dirty = store.CatchUp, false, true
+		all, slot := db.statesOf(t.slot), t.w.server.slots[t.slot]
+		if begun = len(all) > 0 && (slot == nil || slot.lost); begun {
+			for _, st := range all {
+				st.Baseline = st.Baseline || st.Phase == store.Stream
+				st.Phase, st.CatchUpReady, st.Dirty = store.CatchUp, false, true
+			}
 			t.w.note("p%d: the table comes first, the slot is lost", t.p.number)
 		}
 		t.durable()
@@ -112,10 +123,13 @@ func (t *tables) Barrier(ctx context.Context, timeout time.Duration) (blockers [
 // SnapshotCatchUp writes the list of the rows to catch up with, and gives parked events places in it.
 func (t *tables) SnapshotCatchUp(ctx context.Context) (n int64, err error) {
 	err = t.fenced(ctx, "snapshot", func(db *database) error {
-		rows := t.unrecorded(db)
-		t.list(db, rows)
-		db.states[t.slot].CatchUpReady, db.states[t.slot].Era = true, t.epoch
-		t.audit(db).SweptAt = clock()
+		own, err := t.own()
+		if err != nil {
+			return err
+		}
+		rows, _ := t.unrecorded(db)
+		t.list(db, own)
+		t.noteListed(db)
 		n = int64(len(rows))
 		t.durable()
 		t.w.note("p%d lists %d rows to catch up with", t.p.number, n)
@@ -138,24 +152,24 @@ type place struct {
 // list numbers the rows of a catch-up, together with parked events and dead letters that may be replayed, which come
 // into its era: behind their row, or behind what was in front of them in their lane if that is further back, or if
 // their row is gone. Events without a key are one lane here.
-func (t *tables) list(db *database, rows []*row) {
+func (t *tables) list(db *database, own *table) {
 	lanes := map[string][]*outbox.Event{}
 	aside := map[string]bool{}
 	for at, p := range db.parked {
-		if at.source == t.key() {
+		if t.covers(at.source) {
 			name := p.topic + "/" + string(p.key)
 			lanes[name], aside[at.id] = append(lanes[name], &p.event), true
 		}
 	}
 	for at, d := range db.dead {
-		if at.source == t.key() && db.open(at, d) {
+		if t.covers(at.source) && db.open(at, d) {
 			name := d.topic + "/" + string(d.key)
 			lanes[name], aside[at.id] = append(lanes[name], &d.event), true
 		}
 	}
 	var places []place
 	number := map[string]int{}
-	for _, r := range t.listable(db, aside) {
+	for _, r := range t.listable(db, own, aside) {
 		number[r.id] = len(number) + 1
 		if !aside[r.id] {
 			places = append(places, place{behind: number[r.id], row: r})
@@ -187,7 +201,7 @@ func (t *tables) list(db *database, rows []*row) {
 			db.catchUp[t.source] = append(db.catchUp[t.source], listed{uint64(i + 1), p.row})
 		} else {
 			p.event.Position = outbox.Position{Epoch: t.epoch, Table: true, Order: uint64(i + 1)}
-			if d := db.dead[t.at(p.event.ID)]; d != nil { // of a parked one that is replayed
+			if d := db.dead[t.at(0, p.event.ID)]; d != nil { // of a parked one that is replayed
 				d.event.Position = p.event.Position
 			}
 		}
@@ -195,9 +209,9 @@ func (t *tables) list(db *database, rows []*row) {
 }
 
 // listable are the rows that are to come, and those of what has a place already, in table order.
-func (t *tables) listable(db *database, aside map[string]bool) (rows []*row) {
-	for _, r := range t.w.server.table.rows {
-		at := t.at([]byte(r.id))
+func (t *tables) listable(db *database, own *table, aside map[string]bool) (rows []*row) {
+	for _, r := range own.rows {
+		at := t.at(0, []byte(r.id))
 		_, journaled := db.journal[at]
 		if r.visible && !r.deleted && !r.marked && !journaled && (aside[r.id] || db.dead[at] == nil) {
 			rows = append(rows, r)
@@ -213,18 +227,21 @@ const pageMost = 5
 // CatchUpRows are the next rows of the list.
 func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows []store.CatchUpRow, err error) {
 	err = t.reads(ctx, "catch-up rows", func(db *database) error {
+		if _, err := t.own(); err != nil {
+			return err
+		}
 		limit = min(limit, pageMost)
 		for _, l := range db.catchUp[t.source] {
 			r := l.row
-			if l.number <= after || r.deleted || db.terminal(t.at([]byte(r.id))) {
+			if l.number <= after || r.deleted || db.terminal(t.at(0, []byte(r.id))) {
 				continue
 			}
 			if len(rows) == limit {
 				break
 			}
 			t.w.counts.CatchUpRows++
-			r.late = r.late || db.states[t.slot].CatchUpLate
-			rows = append(rows, store.CatchUpRow{Row: l.number, Event: r.event()})
+			r.late = r.late || db.states[t.stateKey()].CatchUpLate
+			rows = append(rows, store.CatchUpRow{Row: l.number, Event: t.event(r)})
 		}
 		return nil
 	})
@@ -232,16 +249,16 @@ func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows
 }
 
 // known notes which of the ids are recorded.
-func (t *tables) known(ctx context.Context, ids [][]byte, found []bool) error {
+func (t *tables) known(ctx context.Context, events []store.Sighting, found []bool) error {
 	return t.reads(ctx, "look up", func(db *database) error {
-		for i, id := range ids {
-			at := t.at(id)
+		for i, e := range events {
+			at := t.at(e.Source, e.ID)
 			found[i] = db.terminal(at)
 			switch {
 			case t.w.mutant == deadForgotten && db.dead[at] != nil:
 				found[i] = false
 			case t.w.mutant == notFoundIsDeleted && !found[i]:
-				r := t.w.server.table.byID[string(id)]
+				r := t.w.server.rowIn(t.of(e.Source), e.ID)
 				found[i] = r == nil || r.deleted || !r.visible
 			}
 		}
@@ -249,25 +266,10 @@ func (t *tables) known(ctx context.Context, ids [][]byte, found []bool) error {
 	})
 }
 
-// event is the row as the table gives it.
-func (r *row) event() outbox.Event {
-	e := outbox.Event{
-		ID: []byte(r.id), AggregateType: []byte(r.kind), EventType: []byte("made"), Payload: []byte(r.payload),
-		CreatedAt: []byte(r.createdAt()),
-	}
-	if r.key != "" {
-		e.AggregateID = []byte(r.key)
-	}
-	if r.headers != "" {
-		e.Headers = []byte(r.headers)
-	}
-	return e
-}
-
 // FinishCatchUp ends the phase.
 func (t *tables) FinishCatchUp(ctx context.Context) error {
 	return t.fenced(ctx, "finish catch-up", func(db *database) error {
-		st := db.states[t.slot]
+		st := db.states[t.stateKey()]
 		if !st.CatchUpReady {
 			return errors.New("its list of rows is void")
 		}
@@ -276,124 +278,4 @@ func (t *tables) FinishCatchUp(ctx context.Context) error {
 		t.durable()
 		return nil
 	})
-}
-
-// stepMost keeps the steps of the mirror small, so that there is more than one: ids of all batches but the last.
-const stepMost = 6
-
-// MirrorStep marks rows.
-func (t *tables) MirrorStep(ctx context.Context, limit int) (n int, more bool, err error) {
-	if !t.mark {
-		return 0, false, nil
-	}
-	err = t.do(ctx, "mirror", func(db *database) error {
-		batches, _ := t.nextBatches(db, limit, func(b *journalBatch) bool { return !b.mirrored })
-		for _, b := range batches {
-			for _, id := range b.ids {
-				if r := t.w.server.table.byID[id]; r != nil && r.visible && !r.deleted && !r.marked {
-					t.set(&r.marked)
-					n++
-				}
-			}
-			t.set(&b.mirrored)
-		}
-		more = slices.ContainsFunc(db.batches, func(b *journalBatch) bool { return b.source == t.source && !b.mirrored })
-		return nil
-	})
-	return n, more, err
-}
-
-// DeleteStep deletes rows that were published so long ago and, where rows are marked, are.
-func (t *tables) DeleteStep(ctx context.Context, retention time.Duration, limit int) (n int, more bool, err error) {
-	if !t.delete && retention <= 0 {
-		return 0, false, nil
-	}
-	err = t.do(ctx, "delete", func(db *database) error {
-		until := clock().Add(-retention.Truncate(time.Microsecond))
-		batches, ids := t.nextBatches(db, limit, func(b *journalBatch) bool {
-			return !b.deleted && (b.mirrored || !t.mark) && !b.at.After(until) && b.lsn <= db.states[t.slot].Confirmed
-		})
-		for _, b := range batches {
-			for _, id := range b.ids {
-				if r := t.w.server.table.byID[id]; r != nil && r.visible && !r.deleted && (r.marked || !t.mark) {
-					t.set(&r.deleted)
-					n++
-				}
-			}
-			t.set(&b.mirrored)
-			t.set(&b.deleted)
-		}
-		t.w.counts.Deleted += n
-		more = n > 0 && ids >= min(limit, stepMost)
-		return nil
-	})
-	return n, more, err
-}
-
-// nextBatches are the first batches that fit, and how many ids they have. A batch waits for the transactions that were
-// running when it was written: rows of these can be streamed and still be invisible.
-func (t *tables) nextBatches(db *database, limit int, fit func(*journalBatch) bool) (next []*journalBatch, ids int) {
-	for _, b := range db.batches {
-		if ids < min(limit, stepMost) && b.source == t.source && fit(b) && !t.w.server.oldestRunning(b.xid) {
-			next = append(next, b)
-			ids += len(b.ids)
-		}
-	}
-	return next, ids
-}
-
-// set notes what a crash can forget.
-func (t *tables) set(what *bool) {
-	if !*what {
-		*what = true
-		t.relaxed(func() { *what = false })
-	}
-}
-
-// ShowDead and ShowRetried are of outbox.dead_set and retry_set, which are not configured here.
-func (t *tables) ShowDead(context.Context, int, int) (due, left int, err error) { return 0, 0, nil }
-
-// ShowRetried has nothing to show.
-func (t *tables) ShowRetried(context.Context, int, int) (due, left int, err error) { return 0, 0, nil }
-
-// MirrorLag returns how many rows are not yet marked or deleted, and for how long.
-func (t *tables) MirrorLag(ctx context.Context) (n int64, age time.Duration, err error) {
-	if !t.mark && !t.delete {
-		return 0, 0, nil
-	}
-	err = t.do(ctx, "mirror lag", func(db *database) error {
-		keep := time.Duration(0)
-		if t.delete {
-			keep = t.retention
-		}
-		for _, b := range db.batches {
-			if b.source != t.source || b.mirrored {
-				continue
-			}
-			if keep > 0 && time.Since(b.at).Truncate(time.Microsecond) < keep {
-				break
-			}
-			if n == 0 {
-				age = max(clock().Sub(b.at)-keep, 0)
-			}
-			n += int64(len(b.ids))
-		}
-		return nil
-	})
-	return n, age, err
-}
-
-// PruneRequests has nothing to prune: no one runs for so long.
-func (t *tables) PruneRequests(ctx context.Context, _ time.Duration, _ int) (int, bool, error) {
-	return 0, false, ctx.Err()
-}
-
-// PruneDead keeps everything, as Prune does.
-func (t *tables) PruneDead(ctx context.Context, _ time.Duration, _ int) (int, bool, error) {
-	return 0, false, t.do(ctx, "prune dead", func(*database) error { return nil })
-}
-
-// Prune keeps everything: runs are shorter than any retention.
-func (t *tables) Prune(ctx context.Context, _ time.Duration, _ int) (int, bool, error) {
-	return 0, false, t.do(ctx, "prune", func(*database) error { return nil })
 }

@@ -34,12 +34,12 @@ func (db *database) open(at recorded, d *deadRow) bool {
 func (db *database) holds(at recorded, d *deadRow) bool { return d.keeps && db.open(at, d) }
 
 // heldByDead reports whether a dead letter of the lane holds it; with a position, one in front of that.
-func (t *tables) heldByDead(db *database, topic string, key []byte, before *outbox.Position) bool {
+func (t *tables) heldByDead(db *database, source int32, topic string, key []byte, before *outbox.Position) bool {
 	if !t.hold {
 		return false
 	}
 	for at, d := range db.dead {
-		if at.source == t.key() && d.topic == topic && bytes.Equal(d.key, key) && db.holds(at, d) &&
+		if at.source == source && d.topic == topic && bytes.Equal(d.key, key) && db.holds(at, d) &&
 			(before == nil || d.event.Position.Compare(*before) < 0) {
 			return true
 		}
@@ -48,12 +48,12 @@ func (t *tables) heldByDead(db *database, topic string, key []byte, before *outb
 }
 
 // free reports that no dead letter keeps the parked event waiting.
-func (t *tables) free(db *database, p *parkedRow) bool {
-	return p.key == nil || !t.heldByDead(db, p.topic, p.key, &p.event.Position)
+func (t *tables) free(db *database, at recorded, p *parkedRow) bool {
+	return p.key == nil || !t.heldByDead(db, at.source, p.topic, p.key, &p.event.Position)
 }
 
 func (t *tables) bury(db *database, dead *store.Dead) {
-	at := t.at(dead.Event.ID)
+	at := t.at(dead.Event.Source, dead.Event.ID)
 	if db.dead[at] != nil {
 		return
 	}
@@ -70,11 +70,11 @@ func (t *tables) bury(db *database, dead *store.Dead) {
 // GiveUp makes a parked event a dead letter, or the one again that it was.
 func (t *tables) GiveUp(ctx context.Context, dead store.Dead) (behind int64, err error) {
 	err = t.fenced(ctx, "give up", func(db *database) error {
-		row := t.unpark(db, dead.Event.ID)
+		row, at := t.unpark(db, dead.Event.Source, dead.Event.ID), t.at(dead.Event.Source, dead.Event.ID)
 		switch {
 		case row == nil:
-		case row.replay != 0 && db.dead[t.at(dead.Event.ID)] != nil:
-			d := db.dead[t.at(dead.Event.ID)]
+		case row.replay != 0 && db.dead[at] != nil:
+			d := db.dead[at]
 			d.attempts, d.class, d.code, d.at = d.attempts+dead.Attempts, dead.Class, dead.Code, clock()
 			d.keeps, d.replayed, d.discarded = dead.Holds, false, false
 			t.w.counts.DiedAgain++
@@ -94,9 +94,10 @@ func (t *tables) takeBack(db *database, dead *store.Dead) (behind int64) {
 	if !dead.Stops || dead.Key == nil || t.w.mutant == followersGo {
 		return 0
 	}
+	of := t.at(dead.Event.Source, nil)
 	for at, p := range db.parked {
 		d := db.dead[at]
-		if at.source == t.key() && p.topic == dead.Topic && bytes.Equal(p.key, dead.Key) && p.key != nil && p.replay != 0 &&
+		if at.source == of.source && p.topic == dead.Topic && bytes.Equal(p.key, dead.Key) && p.key != nil && p.replay != 0 &&
 			p.event.Position.Compare(dead.Event.Position) > 0 && d != nil && !d.replayed && !d.discarded {
 			delete(db.parked, at)
 			behind++
@@ -147,13 +148,13 @@ func (t *tables) Breaker(ctx context.Context, window time.Duration,
 			since = b.resumed
 		}
 		for at, d := range db.dead {
-			if at.source == t.key() && !d.replayed && !d.discarded && d.at.After(since) &&
+			if t.covers(at.source) && !d.replayed && !d.discarded && d.at.After(since) &&
 				!slices.Contains(apart, d.code) {
 				st.Dead++
 			}
 		}
 		for _, j := range db.batches {
-			if j.source == t.source && j.at.After(since) {
+			if (j.source == t.source || slices.Contains(t.members, j.source)) && j.at.After(since) {
 				st.Published += int64(len(j.ids))
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -27,12 +28,12 @@ func (t *tables) Park(ctx context.Context, events []store.Parked) (parked int64,
 	err = t.fenced(ctx, "park", func(db *database) error {
 		for i := range events {
 			e := &events[i]
-			at := t.at(e.Event.ID)
+			at := t.at(e.Event.Source, e.Event.ID)
 			if _, journaled := db.journal[at]; journaled || db.dead[at] != nil {
 				continue
 			}
 			if t.w.mutant == deletedIsDone {
-				if r := t.w.server.table.byID[at.id]; r != nil && r.deleted {
+				if r := t.w.server.rowIn(t.of(e.Event.Source), e.Event.ID); r != nil && r.deleted {
 					continue
 				}
 			}
@@ -53,8 +54,8 @@ func (t *tables) Park(ctx context.Context, events []store.Parked) (parked int64,
 			t.w.counts.Parked++
 			t.w.note("p%d parks %s of %s/%s, %d attempts, in %v", t.p.number, at.id, e.Topic, string(e.Key), e.Attempts,
 				e.RetryIn)
-			t.w.judgeAttempts(t, e.Event.ID, e.Attempts, "parked")
-			defer t.w.parksBehindOthers(t, at.id)
+			t.w.judgeAttempts(t, e.Event.Source, e.Event.ID, e.Attempts, "parked")
+			defer t.w.parksBehindOthers(t, e.Event)
 		}
 		t.durable()
 		return nil
@@ -63,8 +64,8 @@ func (t *tables) Park(ctx context.Context, events []store.Parked) (parked int64,
 }
 
 // unpark takes the event out; nil: it was not parked.
-func (t *tables) unpark(db *database, id []byte) *parkedRow {
-	at := t.at(id)
+func (t *tables) unpark(db *database, source int32, id []byte) *parkedRow {
+	at := t.at(source, id)
 	row := db.parked[at]
 	delete(db.parked, at)
 	return row
@@ -74,10 +75,10 @@ func (t *tables) unpark(db *database, id []byte) *parkedRow {
 func (t *tables) RetryLater(ctx context.Context, failed []store.Attempt) error {
 	return t.fenced(ctx, "retry later", func(db *database) error {
 		for _, f := range failed {
-			if p := db.parked[t.at(f.ID)]; p != nil {
+			if p := db.parked[t.at(f.Source, f.ID)]; p != nil {
 				p.attempts, p.class, p.tried = f.Attempts, f.Class, clock()
 				p.setDue(f.RetryIn)
-				t.w.judgeAttempts(t, f.ID, f.Attempts, "retried")
+				t.w.judgeAttempts(t, f.Source, f.ID, f.Attempts, "retried")
 			}
 		}
 		t.durable()
@@ -90,18 +91,18 @@ func (t *tables) ParkedLanes(ctx context.Context) (lanes []store.Lane, events in
 	err = t.do(ctx, "parked lanes", func(db *database) error {
 		seen := map[string]bool{}
 		for at, p := range db.parked {
-			if at.source != t.key() {
+			if !t.covers(at.source) {
 				continue
 			}
 			events++
-			if name := p.topic + "/" + string(p.key); p.key != nil && !seen[name] {
+			if name := laneOf(at, p); p.key != nil && !seen[name] {
 				seen[name] = true
-				lanes = append(lanes, store.Lane{Topic: p.topic, Key: bytes.Clone(p.key)})
+				lanes = append(lanes, t.lane(at, p.topic, p.key))
 			}
 		}
 		for at, d := range db.dead {
-			if t.hold && at.source == t.key() && db.holds(at, d) {
-				lanes = append(lanes, store.Lane{Topic: d.topic, Key: bytes.Clone(d.key)})
+			if t.hold && t.covers(at.source) && db.holds(at, d) {
+				lanes = append(lanes, t.lane(at, d.topic, d.key))
 			}
 		}
 		return nil
@@ -114,8 +115,9 @@ func (t *tables) ParkedAmong(ctx context.Context, events []store.Sighting) (map[
 	found := map[int]store.Lane{}
 	err := t.do(ctx, "parked among", func(db *database) error {
 		for i, e := range events {
-			if p := db.parked[t.at(e.ID)]; p != nil && (e.Position.Order == 0 || sameEvent(p.event.Position, e.Position)) {
-				found[i] = store.Lane{Topic: p.topic, Key: bytes.Clone(p.key)}
+			p := db.parked[t.at(e.Source, e.ID)]
+			if p != nil && (e.Position.Order == 0 || sameEvent(p.event.Position, e.Position)) {
+				found[i] = store.Lane{Source: e.Source, Topic: p.topic, Key: bytes.Clone(p.key)}
 			}
 		}
 		return nil
@@ -135,7 +137,7 @@ func sameEvent(a, b outbox.Position) bool {
 func (t *tables) CountParked(ctx context.Context) (n int64, err error) {
 	err = t.do(ctx, "count parked", func(db *database) error {
 		for at := range db.parked {
-			if at.source == t.key() {
+			if t.covers(at.source) {
 				n++
 			}
 		}
@@ -145,18 +147,32 @@ func (t *tables) CountParked(ctx context.Context) (n int64, err error) {
 }
 
 // heads are the first parked events of each lane with a key.
-func (t *tables) heads(db *database) map[string]*parkedRow {
-	heads := map[string]*parkedRow{}
+func (t *tables) heads(db *database) map[string]recorded {
+	heads := map[string]recorded{}
 	for at, p := range db.parked {
-		if at.source != t.key() || p.key == nil {
+		if !t.covers(at.source) || p.key == nil {
 			continue
 		}
-		name := p.topic + "/" + string(p.key)
-		if h := heads[name]; h == nil || p.event.Position.Compare(h.event.Position) < 0 {
-			heads[name] = p
+		name := laneOf(at, p)
+		if h := db.parked[heads[name]]; h == nil || p.event.Position.Compare(h.event.Position) < 0 {
+			heads[name] = at
 		}
 	}
 	return heads
+}
+
+// laneOf tells lanes of parked events apart.
+func laneOf(at recorded, p *parkedRow) string {
+	return fmt.Sprintf("%d/%s/%s", at.source, p.topic, p.key)
+}
+
+// lane is a lane of what is recorded there. The only outbox of a slot is called by no number.
+func (t *tables) lane(at recorded, topic string, key []byte) store.Lane {
+	l := store.Lane{Topic: topic, Key: bytes.Clone(key)}
+	if t.members != nil {
+		l.Source = at.source
+	}
+	return l
 }
 
 // DueLanes lists lanes that are due.
@@ -165,10 +181,10 @@ func (t *tables) DueLanes(ctx context.Context, limit int,
 	next = -1
 	err = t.do(ctx, "due lanes", func(db *database) error {
 		now := clock()
-		var due []*parkedRow
+		var due []recorded
 		keyless := map[string]bool{}
 		for at, p := range db.parked {
-			if at.source != t.key() {
+			if !t.covers(at.source) {
 				continue
 			}
 			if p.due.After(now) && (next < 0 || p.due.Sub(now) < next) {
@@ -177,19 +193,19 @@ func (t *tables) DueLanes(ctx context.Context, limit int,
 			switch {
 			case !p.isDue() || slices.Contains(without, p.topic):
 			case p.key == nil:
-				if !keyless[p.topic] {
-					keyless[p.topic] = true
-					lanes = append(lanes, store.Lane{Topic: p.topic})
+				if name := laneOf(at, p); !keyless[name] {
+					keyless[name] = true
+					lanes = append(lanes, t.lane(at, p.topic, nil))
 				}
-			case !t.behindLater(db, p, now) && t.free(db, p):
-				due = append(due, p)
+			case !t.behindLater(db, at, p, now) && t.free(db, at, p):
+				due = append(due, at)
 			}
 		}
-		slices.SortFunc(due, func(a, b *parkedRow) int {
-			return cmp.Or(a.due.Compare(b.due), cmp.Compare(a.arrival, b.arrival))
+		slices.SortFunc(due, func(a, b recorded) int {
+			return cmp.Or(db.parked[a].due.Compare(db.parked[b].due), cmp.Compare(db.parked[a].arrival, db.parked[b].arrival))
 		})
-		for _, p := range due[:min(limit, len(due))] {
-			lanes = append(lanes, store.Lane{Topic: p.topic, Key: bytes.Clone(p.key)})
+		for _, at := range due[:min(limit, len(due))] {
+			lanes = append(lanes, t.lane(at, db.parked[at].topic, db.parked[at].key))
 		}
 		return nil
 	})
@@ -197,9 +213,9 @@ func (t *tables) DueLanes(ctx context.Context, limit int,
 }
 
 // behindLater reports whether an event in front of it has a time that has not come.
-func (t *tables) behindLater(db *database, p *parkedRow, now time.Time) bool {
+func (t *tables) behindLater(db *database, of recorded, p *parkedRow, now time.Time) bool {
 	for at, q := range db.parked {
-		if at.source == t.key() && q.topic == p.topic && q.key != nil && bytes.Equal(q.key, p.key) &&
+		if at.source == of.source && q.topic == p.topic && q.key != nil && bytes.Equal(q.key, p.key) &&
 			(q.due.After(now) || q.whenWell) && q.event.Position.Compare(p.event.Position) < 0 {
 			return true
 		}
@@ -215,18 +231,25 @@ func (t *tables) Portions(ctx context.Context, asks []store.Ask, limit, _ int) (
 	err = t.do(ctx, "portions", func(db *database) error {
 		for _, ask := range asks {
 			portion := store.Portion{Lane: ask.Lane}
-			for _, p := range db.lane(t.key(), ask.Lane, t.w.mutant) {
-				if ask.After != nil && p.event.Position.Compare(*ask.After) <= 0 || !t.free(db, p) {
+			of := t.at(ask.Lane.Source, nil)
+			if ask.Lane.Source != asks[0].Lane.Source {
+				break // those of one outbox are read
+			}
+			for _, p := range db.lane(of.source, ask.Lane, t.w.mutant) {
+				if ask.After != nil && p.event.Position.Compare(*ask.After) <= 0 || !t.free(db, of, p) {
 					continue
 				}
 				if portion.More = len(portion.Rows)+1 >= min(limit, portionMost); len(portion.Rows) == min(limit, portionMost) {
 					break
 				}
 				due := p.isDue() || p.due.IsZero() && !p.whenWell
+				event := cloneEvent(&p.event)
+				event.Source = ask.Lane.Source
 				portion.Rows = append(portion.Rows,
-					store.ParkedRow{Event: cloneEvent(&p.event), Attempts: p.attempts, Due: due, Late: p.late, Replay: p.replay != 0})
+					store.ParkedRow{Event: event, Attempts: p.attempts, Due: due, Late: p.late, Replay: p.replay != 0})
 			}
-			portion.Held = len(portion.Rows) == 0 && ask.Lane.Key != nil && t.heldByDead(db, ask.Lane.Topic, ask.Lane.Key, nil)
+			portion.Held = len(portion.Rows) == 0 && ask.Lane.Key != nil &&
+				t.heldByDead(db, of.source, ask.Lane.Topic, ask.Lane.Key, nil)
 			portions = append(portions, portion)
 		}
 		return nil
@@ -237,8 +260,8 @@ func (t *tables) Portions(ctx context.Context, asks []store.Ask, limit, _ int) (
 // WakeHeads makes heads due that have no time.
 func (t *tables) WakeHeads(ctx context.Context) error {
 	return t.fenced(ctx, "wake heads", func(db *database) error {
-		for _, h := range t.heads(db) {
-			if h.due.IsZero() && !h.whenWell && t.free(db, h) {
+		for _, at := range t.heads(db) {
+			if h := db.parked[at]; h.due.IsZero() && !h.whenWell && t.free(db, at, h) {
 				h.due = clock()
 			}
 		}
@@ -252,7 +275,7 @@ func (t *tables) WaitingTopics(ctx context.Context) (waiting []store.WaitingTopi
 	var topics []string
 	err = t.do(ctx, "waiting topics", func(db *database) error {
 		for at, p := range db.parked {
-			if at.source == t.key() && p.whenWell && !slices.Contains(topics, p.topic) {
+			if t.covers(at.source) && p.whenWell && !slices.Contains(topics, p.topic) {
 				topics = append(topics, p.topic)
 			}
 		}
@@ -269,7 +292,7 @@ func (t *tables) WaitingTopics(ctx context.Context) (waiting []store.WaitingTopi
 func (t *tables) MakeDue(ctx context.Context, topic string) (more bool, err error) {
 	err = t.fenced(ctx, "make due", func(db *database) error {
 		for at, p := range db.parked {
-			if at.source == t.key() && p.topic == topic && p.whenWell {
+			if t.covers(at.source) && p.topic == topic && p.whenWell {
 				p.due, p.whenWell, more = clock(), false, true
 			}
 		}

@@ -119,7 +119,9 @@ func (t *tables) finish(db *database, id int64, failed string) {
 	r.FinishedAt, r.Error = &now, failed
 	t.w.counts.Requests++
 	t.w.note("p%d has done request %d, %s%s", t.p.number, id, r.Kind, failed)
-	if failed != "" && r.Kind != store.RequestRetry && !t.w.unjudged { // nothing of it may be left to try
+	// Nothing of it may be left to try; a look at the whole ends at a table that is gone by then.
+	may := r.Kind == store.RequestRetry || r.Kind == store.RequestReconcile && t.w.profile.goes
+	if failed != "" && !may && !t.w.unjudged {
 		t.w.violate("p%d refuses request %d: %s", t.p.number, id, failed)
 	}
 }
@@ -138,7 +140,7 @@ func fits(f store.Filter, key []byte, id []byte) bool {
 // matching are the dead letters that the request means and has not taken, in the order of positions.
 func (t *tables) matching(db *database, r *store.Request) (found []recorded) {
 	for at, d := range db.dead {
-		if at.source == t.key() && db.open(at, d) && !d.at.After(r.RequestedAt) && fits(r.Filter, d.key, d.event.ID) &&
+		if t.covers(at.source) && db.open(at, d) && !d.at.After(r.RequestedAt) && fits(r.Filter, d.key, d.event.ID) &&
 			(r.Kind != store.RequestReplay || d.replay != r.ID) {
 			found = append(found, at)
 		}
@@ -201,7 +203,7 @@ func (t asked) DiscardDead(ctx context.Context, r *store.Request, from store.Dea
 	return t.step(ctx, "discard", r, from, limit, func(_ *database, at recorded, d *deadRow, step *store.Step) {
 		d.discarded = true
 		if d.key != nil {
-			step.Lanes = append(step.Lanes, store.Lane{Topic: d.topic, Key: bytes.Clone(d.key)})
+			step.Lanes = append(step.Lanes, store.Lane{Source: t.eventSource(), Topic: d.topic, Key: bytes.Clone(d.key)})
 		}
 		t.w.note("p%d discards %s", t.p.number, at.id)
 	})
@@ -213,7 +215,7 @@ func (t *tables) retriable(db *database, r *store.Request) (found []*parkedRow) 
 	now := clock()
 	named := func(p *parkedRow) bool {
 		for at, q := range db.parked {
-			if at.source == t.key() && fits(r.Filter, q.key, q.event.ID) && (q == p ||
+			if t.covers(at.source) && fits(r.Filter, q.key, q.event.ID) && (q == p ||
 				q.topic == p.topic && q.key != nil && bytes.Equal(q.key, p.key)) {
 				return true
 			}
@@ -221,7 +223,7 @@ func (t *tables) retriable(db *database, r *store.Request) (found []*parkedRow) 
 		return false
 	}
 	for at, p := range db.parked {
-		if at.source == t.key() && p.due.After(now) && !p.tried.After(r.RequestedAt) && named(p) {
+		if t.covers(at.source) && p.due.After(now) && !p.tried.After(r.RequestedAt) && named(p) {
 			found = append(found, p)
 		}
 	}

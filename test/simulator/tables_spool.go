@@ -10,10 +10,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
 
-// spooledRow is a row of the spool, with the ids of its events.
+// spooledRow is a row of the spool, with what tells its events.
 type spooledRow struct {
 	store.Spooled
-	ids []string
+	rows []spooledEvent
+}
+
+type spooledEvent struct {
+	oid uint32 // of its table
+	id  string
 }
 
 func inOrder(a, b spooledRow) int { return cmp.Compare(a.Number, b.Number) }
@@ -65,7 +70,7 @@ func (t *tables) Spool(ctx context.Context, r store.Spooled) error {
 			}
 		} else {
 			r.Data = slices.Clone(r.Data)
-			db.spool[t.key()] = append(rows, spooledRow{r, idsIn(r.Data)})
+			db.spool[t.key()] = append(rows, spooledRow{r, eventsIn(r.Data)})
 			slices.SortFunc(db.spool[t.key()], inOrder)
 			t.w.counts.Spooled += r.Events
 		}
@@ -78,8 +83,8 @@ func (t *tables) Spool(ctx context.Context, r store.Spooled) error {
 	return t.fenced(ctx, "spool", effect)
 }
 
-// idsIn are the ids of the rows in the data: their second column.
-func idsIn(data []byte) (ids []string) {
+// eventsIn are those of the rows in the data, whose ids are in the second column.
+func eventsIn(data []byte) (rows []spooledEvent) {
 	messages, err := spool.Unpack(data)
 	if err != nil {
 		panic(err)
@@ -89,10 +94,10 @@ func idsIn(data []byte) (ids []string) {
 		if m[0] == 'I' {
 			at := first + 1 + 4 + int(binary.BigEndian.Uint32(m[first+1:])) + 1
 			n := int(binary.BigEndian.Uint32(m[at:]))
-			ids = append(ids, string(m[at+4:at+4+n]))
+			rows = append(rows, spooledEvent{binary.BigEndian.Uint32(m[1:]), string(m[at+4 : at+4+n])})
 		}
 	}
-	return ids
+	return rows
 }
 
 // NextSpooled is the first row behind the number.
@@ -135,9 +140,9 @@ func (t *tables) DeleteSpooled(ctx context.Context, first, last int64) error {
 // judgeSpoolDeleted fails if an event goes that has no outcome (J4).
 func (w *world) judgeSpoolDeleted(t *tables, rows []spooledRow) {
 	for _, row := range rows {
-		for _, id := range row.ids {
-			if r := w.server.table.byID[id]; r != nil && !w.server.isTerminal(r) {
-				w.violate("p%d deletes %s from the spool, and it is neither journaled nor parked nor dead", t.p.number, id)
+		for _, e := range row.rows {
+			if r := w.server.rowOfOID(e.oid, e.id); r != nil && !w.server.isTerminal(r) {
+				w.violate("p%d deletes %s from the spool, and it is neither journaled nor parked nor dead", t.p.number, r.name())
 			}
 		}
 	}
@@ -145,9 +150,9 @@ func (w *world) judgeSpoolDeleted(t *tables, rows []spooledRow) {
 
 // isSpooled reports whether the row's event is in the spool, with the end of its transaction.
 func (s *server) isSpooled(r *row) bool {
-	rows := s.db.spool[s.keyOf(r).source]
+	rows := s.db.spool[s.spoolKey(r)]
 	for i := range rows {
-		if slices.Contains(rows[i].ids, r.id) {
+		if slices.Contains(rows[i].rows, spooledEvent{r.table.oid, r.id}) {
 			return slices.ContainsFunc(rows[i:], func(row spooledRow) bool { return row.Ends != 0 })
 		}
 	}

@@ -68,11 +68,11 @@ func (t *tables) Tails(ctx context.Context) (tails []store.TopicTail, err error)
 
 // Recognize says which events are terminal: no id is used again.
 func (t *tables) Recognize(ctx context.Context, events []store.Sighting) ([]store.Recognition, error) {
-	ids := make([][]byte, len(events))
-	for i := range events {
-		ids[i] = events[i].ID
+	if len(events) == 0 {
+		return nil, nil
 	}
-	found, err := t.Lookup(ctx, ids)
+	found := make([]bool, len(events))
+	err := t.known(ctx, events, found)
 	said := make([]store.Recognition, len(events))
 	for i := range found {
 		if found[i] {

@@ -13,12 +13,12 @@ type transaction struct {
 	rows     []*row
 	tokens   [][3]string // messages: prefix, content
 	foreign  int         // rows of another table that is published too
+	tables   []*table    // that its rows are of
 	lanes    []string    // that it has locked
 	over     bool        // aborted, or visible
 	commit   outbox.LSN  // where its commit record begins
 	end      outbox.LSN  // the first byte behind it
 	at       time.Time
-	hidden   bool  // not published
 	refused  error // the server ends each stream that comes here; nil: it does not
 	shuffled bool  // a message stands in front of the rows
 }
@@ -44,14 +44,25 @@ type wal struct {
 	items []item
 }
 
+// published are the rows that the publication had.
+func (tx *transaction) published() (rows []*row) {
+	for _, r := range tx.rows {
+		if !r.missed {
+			rows = append(rows, r)
+		}
+	}
+	return rows
+}
+
 // Sizes of records, more or less.
 const (
 	walRow, walCommit, walMessage = 120, 34, 48
 )
 
-// messages are the transaction as pgoutput sends it, protocol version 1. The bytes are the caller's.
-func (tx *transaction) messages(b []byte, t *table,
-	announce bool) (messages [][]byte, ends []outbox.LSN, buffer []byte) {
+// messages are the transaction as pgoutput sends it, protocol version 1. Each table is announced in front of its first
+// row, or not, as announce says. The bytes are the caller's.
+func (tx *transaction) messages(b []byte,
+	announce func(*table) bool) (messages [][]byte, ends []outbox.LSN, buffer []byte) {
 	from := 0
 	cut := func(lsn outbox.LSN) {
 		messages, ends = append(messages, b[from:len(b):len(b)]), append(ends, lsn)
@@ -70,7 +81,7 @@ func (tx *transaction) messages(b []byte, t *table,
 		}
 	}
 	if tx.foreign > 0 {
-		b = appendRelation(b, foreignOID, "other", []string{"id"})
+		b = appendRelation(b, foreignOID, "public", "other", []string{"id"})
 		cut(0)
 		for range tx.foreign {
 			b = append(b, 'I')
@@ -81,16 +92,16 @@ func (tx *transaction) messages(b []byte, t *table,
 			cut(tx.commit - 1)
 		}
 	}
-	rows := tx.rows
-	if tx.hidden {
-		rows = nil
-	}
-	if announce && len(rows) > 0 {
-		b = appendRelation(b, t.oid, "outbox_events", columns)
-		cut(0)
-	}
-	for _, r := range rows {
-		b = t.appendRow(b, r)
+	seen := map[*table]bool{}
+	for _, r := range tx.published() {
+		if t := r.table; !seen[t] {
+			seen[t] = true
+			if announce(t) {
+				b = appendRelation(b, t.oid, t.schema, outboxName, columns)
+				cut(0)
+			}
+		}
+		b = r.table.appendRow(b, r)
 		cut(tx.commit - 1)
 	}
 	if !tx.shuffled {
@@ -110,7 +121,10 @@ func (tx *transaction) messages(b []byte, t *table,
 // columns of the outbox, in an order that is not the configuration's.
 var columns = []string{"seq", "id", "aggregate_type", "aggregate_id", "event_type", "payload", "headers", "created_at"}
 
-const foreignOID = 9
+const (
+	foreignOID = 9
+	outboxName = "outbox_events" // of each table, without its schema
+)
 
 func (t *table) appendRow(b []byte, r *row) []byte {
 	b = append(b, 'I')
@@ -144,10 +158,10 @@ func appendValue(b []byte, text string) []byte {
 	return append(b, text...)
 }
 
-func appendRelation(b []byte, oid uint32, name string, columns []string) []byte {
+func appendRelation(b []byte, oid uint32, schema, name string, columns []string) []byte {
 	b = append(b, 'R')
 	b = binary.BigEndian.AppendUint32(b, oid)
-	b = append(append(b, "public"...), 0)
+	b = append(append(b, schema...), 0)
 	b = append(append(b, name...), 0)
 	b = append(b, 'd')
 	b = binary.BigEndian.AppendUint16(b, uint16(len(columns)))

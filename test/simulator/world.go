@@ -41,6 +41,7 @@ type world struct {
 	decisions int
 	repaired  bool
 	spooling  int // calls that were to spool a row
+	moves     int // of outboxes, and what comes of them
 	comparing int // people who will ask for what topics have lost
 	failure   string
 	trace     []step

@@ -2,6 +2,7 @@ package simulator
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,9 +40,11 @@ func (s *server) begin(d *dice) {
 }
 
 // write begins a transaction with its first rows.
-func (s *server) write(d *dice) *transaction {
+func (s *server) write(d *dice) *transaction { return s.writeTo(d, s.written(d)) }
+
+func (s *server) writeTo(d *dice, tables []*table) *transaction {
 	s.lastXID++
-	tx := &transaction{xid: s.lastXID, shuffled: d.chance(0.5)}
+	tx := &transaction{xid: s.lastXID, shuffled: d.chance(0.5), tables: tables}
 	s.running[tx] = struct{}{}
 	if s.w.real != nil {
 		s.w.real.begins(tx)
@@ -69,15 +72,18 @@ func (s *server) fill(tx *transaction, d *dice) {
 		return
 	}
 	for range d.between(1, s.w.profile.largest) {
-		r := s.newRow(d)
+		if len(tx.tables) == 0 {
+			return
+		}
+		r := s.newRow(d, tx.table(d))
 		if r.key != "" {
-			name := r.laneName()
+			name := r.lockName()
 			mine := false
 			for _, l := range tx.lanes {
 				mine = mine || l == name
 			}
 			if _, taken := s.locked[name]; taken && !mine {
-				s.table.lastSeq--
+				r.table.lastSeq--
 				continue
 			}
 			if !mine {
@@ -101,8 +107,8 @@ func filler(bytes int) string {
 	return `, "filler": "` + strings.Repeat(" ", bytes) + `"`
 }
 
-func (s *server) newRow(d *dice) *row {
-	p, t := &s.w.profile, s.table
+func (s *server) newRow(d *dice, t *table) *row {
+	p := &s.w.profile
 	t.lastSeq++
 	kind := d.below(p.topics)
 	r := &row{
@@ -158,7 +164,7 @@ func (s *server) finish(tx *transaction, d *dice) {
 // remove deletes a row, as an application does that needs it no more. Not before the end of the catch-up: of a row that
 // is gone when the table is read no one can know where in the order it belongs, or that it was there.
 func (s *server) remove(r *row) {
-	if r.table != s.table {
+	if !slices.Contains(s.tables, r.table) || r.table.dropped {
 		return // that table was made again, and may have another row with the id
 	}
 	if s.w.profile.deletesSpooled && !s.isSpooled(r) {
@@ -170,7 +176,7 @@ func (s *server) remove(r *row) {
 			s.w.real.deletes(r)
 		}
 		s.w.fault(appDeletes)
-		s.w.note("the application deletes %s", r.id)
+		s.w.note("the application deletes %s", r.name())
 	}
 }
 
@@ -182,17 +188,16 @@ func (s *server) commit(tx *transaction) {
 	tx.at = time.Now()
 	// The server decodes by the publication as it was then.
 	hidden := !s.db.published && s.slots[s.slotName] != nil && !s.w.profile.dropped
-	tx.hidden = hidden
 	s.wal.items = append(s.wal.items, item{tx: tx})
 	s.refuse(tx)
 	s.undo = s.undo[:0]
-	t := s.table
 	for _, r := range tx.rows {
-		r.committed, r.missed = true, hidden
+		t := r.table
+		r.committed, r.missed = true, hidden || t.hidden || t.came && s.slots[s.slotName] == nil
 		s.w.counts.Rows++
 		t.rows = append(t.rows, r)
 		t.byID[r.id], t.byPayload[r.payload] = r, r
-		if r.key == "" || hidden {
+		if r.key == "" || r.missed {
 			continue // of no lane
 		}
 		la := t.lanes[r.laneName()]
@@ -248,7 +253,8 @@ func (s *server) commitToken(prefix, content string) {
 // remake replaces the outbox by a new table that uses the same ids, which another slot is for.
 func (s *server) remake() {
 	s.w.note("the outbox is made anew")
-	s.table = newTable(s.table.oid+100, s.table.number+1)
+	s.tables = []*table{newTable(s.table.oid+100, s.table.number+1)}
+	s.table = s.tables[0]
 	if s.w.real != nil {
 		s.w.real.remakes(s.table)
 	}
