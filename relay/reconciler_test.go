@@ -273,3 +273,18 @@ func TestRowsOfAnAttachedPartitionArePublishedLate(t *testing.T) {
 	b.wantNumbers("outbox.event.order", 30)
 	mustStop(t, stop)
 }
+
+// Marks do not wait for the server's disk, nor do the notes that they were made: a crash forgets both. Break it
+// catches: a relay without new events that does not mark these rows again. Seen to fail without Recheck.
+func TestMarksThatAServerForgotAreMadeAgain(t *testing.T) {
+	b := newBed(t)
+	r, _ := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 30, 3))
+	const marked = "SELECT count(published_at) FROM outbox_events"
+	b.waitQuery("marked rows", marked, "30")
+	b.pg.Exec(t, `UPDATE outbox_events SET published_at = NULL; UPDATE cdc_relay_journal_batch SET mirrored = false;
+		SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '`+b.c.Postgres.Slot+`'`)
+	b.waitQuery("marked rows after the server forgot", marked, "30")
+	b.wantNumbers("outbox.event.order", 30)
+}

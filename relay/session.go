@@ -271,6 +271,7 @@ func (s *session) relay(ctx, working context.Context, table store.Outbox) error 
 		return err
 	}
 	s.term.enter(RoleActive)
+	s.term.settler.Recheck()
 	s.r.log.Info().Str("slot", s.r.c.Postgres.Slot).Int64("epoch", s.epoch).Str("from", s.grant.Confirmed.String()).
 		Bool("look_up", s.lookup).Int("in_flight", s.known.Len()).Msg("streaming")
 	s.heard = true

@@ -205,6 +205,10 @@ func (s *Settler) InFlight() *Registry { return s.inflight }
 // Progress is told, without waiting, after each commit.
 func (s *Settler) Progress() <-chan struct{} { return s.loop.progress }
 
+// Recheck gives Progress a token though nothing was journaled: a server that crashed may have forgotten what was done
+// since.
+func (s *Settler) Recheck() { signal(s.loop.progress) }
+
 // UseEncoder has copies of dead letters made as the session does that has just taken over.
 func (s *Settler) UseEncoder(e Encoder) { s.encoder.Store(&e) }
 
