@@ -283,8 +283,10 @@ func TestMarksThatAServerForgotAreMadeAgain(t *testing.T) {
 	b.pg.Exec(t, many(1, 30, 3))
 	const marked = "SELECT count(published_at) FROM outbox_events"
 	b.waitQuery("marked rows", marked, "30")
-	b.pg.Exec(t, `UPDATE outbox_events SET published_at = NULL; UPDATE cdc_relay_journal_batch SET mirrored = false;
-		SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '`+b.c.Postgres.Slot+`'`)
-	b.waitQuery("marked rows after the server forgot", marked, "30")
+	for range 3 { // the first time may be seen by what was journaled
+		b.pg.Exec(t, `UPDATE outbox_events SET published_at = NULL; UPDATE cdc_relay_journal_batch SET mirrored = false;
+			SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '`+b.c.Postgres.Slot+`'`)
+		b.waitQuery("marked rows after the server forgot", marked, "30")
+	}
 	b.wantNumbers("outbox.event.order", 30)
 }
