@@ -317,3 +317,20 @@ func TestAnOutboxMovesToTheRelayOfAPattern(t *testing.T) {
 	b.write(50, b.names...)
 	b.wantAll()
 }
+
+// Break it catches: a first start with outbox.catch_up: false that finds the slot that init has made, and does not know
+// that it was made for it. Seen to fail, with the halt "baseline", without NoteBaseline.
+func TestOutboxesAreNotCaughtUpWithAfterInit(t *testing.T) {
+	b := newTenants(t, "tenant_1", "tenant_2")
+	b.c.Outbox.CatchUp = false
+	b.write(10, b.names...)
+	if err := relay.Init(t.Context(), b.c); err != nil {
+		t.Fatal(err)
+	}
+	b.write(10, b.names...)
+	r, _ := b.start()
+	b.waitRole(r, relay.RoleActive)
+	b.write(10, b.names...)
+	b.waitQuery("marked rows", `SELECT (SELECT count(published_at) FROM tenant_1.outbox_events) || ' ' ||
+		(SELECT count(published_at) FROM tenant_2.outbox_events)`, "20 20")
+}

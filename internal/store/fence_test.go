@@ -30,7 +30,7 @@ var fencedMethods = []string{
 // any relay may clean up.
 var unfencedMethods = []string{
 	"Migrate", "Register", "CreatePublication", "Settle", "Settle of a replay", "BeginCatchUp", "BeginCatchUpOfLost",
-	"NoteLeftOut", "SetBaseline",
+	"NoteLeftOut", "NoteBaseline", "SetBaseline",
 	"MirrorStep", "DeleteStep", "Prune", "PruneDead", "PruneRequests", "AddRequest", "EmitToken", "Barrier",
 	"RaiseAlarm", "AckAlarms",
 }

@@ -18,7 +18,7 @@ var (
 		"Register", "SnapshotCatchUp", "ListsReady",
 		"Settle", "Settle of a replay", "Settle of a dead letter", "FinishCatchUp",
 		"BeginCatchUp",
-		"BeginCatchUpSince", "BeginCatchUpOfLost", "CatchUpOf", "NoteLeftOut", "SetBaseline",
+		"BeginCatchUpSince", "BeginCatchUpOfLost", "CatchUpOf", "NoteLeftOut", "NoteBaseline", "SetBaseline",
 		"AddTopics", "Park", "MakeDue", "WakeHeads", "RetryLater",
 		"SettleRetried", "GiveUp",
 		"CleanStop", "AddRequest", "StartRequest", "ReplayDead", "SettleRetried of a replay", "DiscardDead", "RetryNow",

@@ -290,6 +290,7 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"BeginCatchUpOfLost", func(ctx context.Context) error { _, err := s.BeginCatchUpOfLost(ctx); return err }},
 		{"CatchUpOf", func(ctx context.Context) error { return s.CatchUpOf(ctx, []int32{7}) }},
 		{"NoteLeftOut", s.NoteLeftOut},
+		{"NoteBaseline", s.NoteBaseline},
 		{"AddTopics", func(ctx context.Context) error { return s.AddTopics(ctx, []string{"t"}) }},
 		{"SaveOffsets", func(ctx context.Context) error {
 			return s.SaveOffsets(ctx, []store.Offset{{Topic: "t", Partition: 1, Next: 2}})

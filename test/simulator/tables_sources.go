@@ -235,6 +235,9 @@ func (t *tables) ListsReady(ctx context.Context) error {
 	})
 }
 
+// NoteBaseline is not played: outbox.catch_up is true.
+func (t *tables) NoteBaseline(context.Context) error { return nil }
+
 // NoteLeftOut notes that rows of the outbox are not taken from the stream.
 func (t *tables) NoteLeftOut(ctx context.Context) error {
 	return t.do(ctx, "note left out", func(db *database) error {

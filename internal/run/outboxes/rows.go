@@ -34,7 +34,7 @@ func (t *Tables) SetBaseline(ctx context.Context) (rows int64, err error) {
 		}
 		rows += n
 	}
-	return rows, nil
+	return rows, t.slot.NoteBaseline(ctx)
 }
 
 // behind are the outboxes that are to be caught up with.

@@ -24,6 +24,7 @@ type SQL interface {
 	MemoriesOf(ctx context.Context, tables []store.Named) ([]store.Memory, error)
 	CreatePublicationOf(ctx context.Context, name string, tables []store.Named) error
 	ListsReady(ctx context.Context) error
+	NoteBaseline(ctx context.Context) error
 	CatchUpOf(ctx context.Context, sources []int32) error
 	NextUnmarked(ctx context.Context, after int32) (source int32, err error)
 

@@ -85,6 +85,20 @@ func (s *Lease) NoteLeftOut(ctx context.Context) error {
 	return nil
 }
 
+// NoteBaseline notes for the slot as a whole that what its outboxes held at its first start counts as published, once
+// that is set for each of them.
+func (s *Lease) NoteBaseline(ctx context.Context) error {
+	err := s.db.Tx(ctx, db.Writing, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {state} SET baseline_at = now()
+WHERE slot = $1 AND baseline_at IS NULL`), s.db.Config.Slot)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("note the baseline: %w", err)
+	}
+	return nil
+}
+
 // CatchUpOf puts some of several outboxes, by their numbers, back into phase catch_up, and with them the slot, whose
 // lists are not complete by that. Fenced.
 func (s *Lease) CatchUpOf(ctx context.Context, sources []int32) error {
