@@ -36,8 +36,7 @@ func write(t *testing.T, pg *harness.PG, kind string, from, to int, names ...str
 func TestCommandsForSeveralOutboxes(t *testing.T) {
 	t.Parallel()
 	s := newServices(t, orderTopic)
-	s.environ = append(s.environ, "CDC_RELAY_OUTBOX_TABLES=tenant_*.outbox_events", "CDC_RELAY_RETRY_MAX_ATTEMPTS=1",
-		"CDC_RELAY_DRIFT_INTERVAL=1s")
+	s.environ = append(s.environ, "CDC_RELAY_OUTBOX_TABLES=tenant_*.outbox_events", "CDC_RELAY_RETRY_MAX_ATTEMPTS=1")
 	run := func(args ...string) outcome { return cdcRelay(t, s.environ, args...) }
 	run("init").want(t, exitFailed, nil, []string{"no table fits outbox.tables"})
 	run("check").want(t, exitFailed, []string{"no table fits outbox.tables"}, nil)
