@@ -38,14 +38,19 @@ func (t *Tables) SetBaseline(ctx context.Context) (rows int64, err error) {
 }
 
 // behind are the outboxes that are to be caught up with.
-func (t *Tables) behind(ctx context.Context) (list []*Outbox, err error) {
-	all, err := t.refresh(ctx)
-	for _, o := range all {
+func (t *Tables) behind(ctx context.Context) ([]*Outbox, error) {
+	_, err := t.refresh(ctx)
+	return t.wereBehind(), err
+}
+
+// wereBehind are the outboxes that were to be caught up with when their states were read last.
+func (t *Tables) wereBehind() (list []*Outbox) {
+	for _, o := range t.Known() {
 		if o.Recorded().Phase == store.CatchUp && !o.gone.Load() && !o.wrong() {
 			list = append(list, o)
 		}
 	}
-	return list, err
+	return list
 }
 
 // SnapshotCatchUp lists, for each outbox that is to be caught up with and has no list, the rows to be published.
@@ -92,14 +97,15 @@ func (t *Tables) ReusedAside(ctx context.Context, limit int) (all []store.Aside,
 
 // CatchUpRows gives the next rows of the lists, one table after the other: those behind the row given, of the table
 // that the last page was of, and from the beginning after row 0. One that was registered while the lists were made, by
-// another relay perhaps, gets its own then.
+// another relay perhaps, gets its own then. The states are read then, too, and not with each page: until FinishCatchUp,
+// and while this relay has the slot, which each page makes sure of, no table ends its catch-up.
 func (t *Tables) CatchUpRows(ctx context.Context, afterRow uint64, limit int) (_ []store.CatchUpRow, err error) {
 	var list []*Outbox
 	if afterRow == 0 {
 		t.reading = nil
 		list, _, err = t.listed(ctx)
 	} else {
-		list, err = t.behind(ctx)
+		list = t.wereBehind()
 	}
 	if err != nil {
 		return nil, err
