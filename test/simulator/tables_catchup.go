@@ -240,7 +240,7 @@ func (t *tables) CatchUpRows(ctx context.Context, after uint64, limit int) (rows
 				break
 			}
 			t.w.counts.CatchUpRows++
-			r.late = r.late || db.states[t.stateKey()].CatchUpLate
+			r.late = r.late || db.states[t.stateKey()].CatchUpLate || db.states[t.slot].CatchUpLate
 			rows = append(rows, store.CatchUpRow{Row: l.number, Event: t.event(r)})
 		}
 		return nil
