@@ -34,7 +34,7 @@ type tables struct {
 	members []int32 // sources of several outboxes, for the slot's tables; nil: there is one
 }
 
-// pool is what the tables of a process have in common. Guarded by world.mu.
+// pool has the fields that all tables of a process share. Guarded by world.mu.
 type pool struct {
 	epoch int64
 	ended bool // a take-over by another process has ended its connections; the next call finds that

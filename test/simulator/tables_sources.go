@@ -125,7 +125,7 @@ func (w *world) openSeveral(root *tables) relay.Tables {
 	return several{all, ofSlot{root}}
 }
 
-// several and severalAsked are what the relay asks of single outboxes, and behind it what it asks of the slot.
+// several and severalAsked put package outboxes in front of the slot's tables.
 type (
 	several struct {
 		*tablesOfAll

@@ -10,7 +10,7 @@ import (
 const (
 	CatchUp = "catch_up" // rows of the table first, then the stream
 	Stream  = "stream"
-	// AsSlot is what an outbox begins with that comes to a slot with several: CatchUp until the rows that are older than
+	// AsSlot is the phase of an outbox that comes to a slot with several: CatchUp until the rows that are older than
 	// the slot are listed, then Stream.
 	AsSlot = ""
 )
