@@ -47,15 +47,17 @@ func (x *sourceSet) numbered(number int32) *source {
 	return nil
 }
 
-// add adds one of several sources.
-func (x *sourceSet) add(number int32, s *source) {
+// add adds some of several sources. The map is copied, so many are added at once.
+func (x *sourceSet) add(some map[int32]*source) {
 	x.adding.Lock()
 	defer x.adding.Unlock()
-	all := map[int32]*source{number: s}
 	if known := x.several.Load(); known != nil {
+		all := make(map[int32]*source, len(*known)+len(some))
 		maps.Copy(all, *known)
+		maps.Copy(all, some)
+		some = all
 	}
-	x.several.Store(&all)
+	x.several.Store(&some)
 }
 
 // openSources makes the sources of the session, and completes the decoder's configuration, which tells their relations
@@ -64,15 +66,13 @@ func (s *session) openSources(working context.Context, table store.Outbox, decod
 	if s.only, err = s.newSource(table, s.state); err != nil || s.r.outboxes == nil {
 		return err
 	}
-	for _, o := range s.r.outboxes.Known() {
-		if err := s.addOutbox(o); err != nil {
-			return err
-		}
+	if err := s.addOutboxes(s.r.outboxes.Known()); err != nil {
+		return err
 	}
 	decoding.Sources = func(r *decoder.Relation) (int32, bool, error) {
 		o, err := s.r.outboxes.OfRelation(working, r, s.misfit(r, table.IDType))
 		if err == nil && o != nil && s.numbered(o.Source) == nil {
-			err = s.addOutbox(o)
+			err = s.addOutboxes([]*outboxes.Outbox{o})
 		}
 		if err != nil || o == nil {
 			return 0, false, err
@@ -118,22 +118,31 @@ func (s *session) learn() error {
 	if s.r.outboxes == nil {
 		return nil
 	}
+	var found []*outboxes.Outbox
 	for _, o := range s.r.outboxes.Known() {
 		if x := s.numbered(o.Source); x != nil {
 			x.state = o.Recorded()
-		} else if err := s.addOutbox(o); err != nil {
-			return err
+		} else {
+			found = append(found, o)
 		}
 	}
-	return nil
+	return s.addOutboxes(found)
 }
 
-func (s *session) addOutbox(o *outboxes.Outbox) error {
-	x, err := s.newSource(o.Shape, o.Recorded())
-	if err == nil {
-		s.add(o.Source, x)
+func (s *session) addOutboxes(found []*outboxes.Outbox) error {
+	if len(found) == 0 {
+		return nil
 	}
-	return err
+	some := make(map[int32]*source, len(found))
+	for _, o := range found {
+		x, err := s.newSource(o.Shape, o.Recorded())
+		if err != nil {
+			return err
+		}
+		some[o.Source] = x
+	}
+	s.add(some)
+	return nil
 }
 
 // newSource makes what the session needs for the events of a table.
