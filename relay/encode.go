@@ -35,14 +35,14 @@ type parkedEncoder struct{ s *session }
 
 // Encode makes the record of a parked event.
 func (p parkedEncoder) Encode(d *settle.Delivery, now time.Time) {
-	x := p.s.of(&d.Event).again
+	x := p.s.of(&d.Event).again()
 	x.At(now)
 	encode(x, d)
 }
 
 // Copy makes rec the copy of a dead letter, unless there is no topic for it.
 func (p parkedEncoder) Copy(rec *sink.Record, d *settle.Delivery, refusal *sink.Reason) *sink.Reason {
-	return p.s.of(&d.Event).again.Copy(message.Dead{
+	return p.s.of(&d.Event).again().Copy(message.Dead{
 		Event: &d.Event, Record: &d.Record, Refused: d.Refused(), Reason: d.Reason, Attempts: d.Attempts, Refusal: refusal,
 	}, rec)
 }

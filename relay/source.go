@@ -22,8 +22,9 @@ type source struct {
 	name    string           // schema.table, as outbox.table has it
 	state   *store.State     // as it was before the session took over
 	router  *message.Encoder // of the stream
-	again   *message.Encoder // the settler's
 	payload decoder.Payload
+
+	again func() *message.Encoder // the settler's, made by its first call: most outboxes have nothing parked or dead
 }
 
 // sourceSet is the sources of a session's events.
@@ -150,9 +151,15 @@ func (s *session) newSource(table store.Outbox, state *store.State) (*source, er
 	x := &source{name: config.JoinTable(table.Schema, table.Name), state: state,
 		payload: decoder.NewPayload(table.PayloadType)}
 	var err error
-	if x.router, err = s.encoder(x, table.PayloadType); err == nil {
-		x.again, err = s.encoder(x, table.PayloadType)
-	}
+	x.router, err = s.encoder(x, table.PayloadType)
+	began := *x // the settler may not read what the dispatcher changes
+	x.again = sync.OnceValue(func() *message.Encoder {
+		again, err := s.encoder(&began, table.PayloadType)
+		if err != nil { // the same made the router
+			panic(fmt.Sprintf("relay: make a second encoder for %s: %v", began.name, err))
+		}
+		return again
+	})
 	return x, err
 }
 
