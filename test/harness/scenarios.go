@@ -114,6 +114,10 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"tenants":                       {ci: 40, nightly: 2_000},
 	"tenants' events a second":      {ci: 1_500, nightly: 5_000},
 	"tenants' events between kills": {ci: 1_000, nightly: 25_000},
+	"turns of a loud tenant":        {ci: 0, nightly: 25},
+	"tables at rest":                {ci: 0, nightly: 2_000},
+	"tables of a drain":             {ci: 0, nightly: 200},
+	"events of a drain of tables":   {ci: 0, nightly: 100_000},
 	"kills of tenants' relays":      {ci: 2, nightly: 12},
 
 	"rows whose marks are weighed": {ci: 0, nightly: 100_000}, // in each of 12 turns
