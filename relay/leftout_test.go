@@ -125,3 +125,35 @@ func (b *tenants) waitLeftOut(r *relay.Relay, why string) {
 		return fmt.Sprintf("%s, %+v, halt %+v, last error %s", st.Role, st.Degraded, st.Halt, st.LastError)
 	})
 }
+
+// Break it catches: a table that is gone counted as one whose rows wait to be marked, for ever, also by a relay that has
+// never seen it.
+func TestNothingWaitsForATableThatIsGone(t *testing.T) {
+	for _, after := range []string{config.AfterPublishMark, config.AfterPublishDelete} {
+		t.Run(after, func(t *testing.T) {
+			b := newTenants(t, "tenant_1", "tenant_2", "tenant_3")
+			b.c.Drift.Interval = config.Duration(200 * time.Millisecond)
+			b.c.Outbox.AfterPublish = after
+			r, stop := b.start()
+			b.waitRole(r, relay.RoleActive)
+			b.write(20, b.names...)
+			b.waitQuery("recorded and marked", `SELECT count(*) FILTER (WHERE NOT mirrored) || ' ' ||
+				count(DISTINCT source) FROM cdc_relay_journal_batch`, "0 3")
+			drop := func(name string) {
+				b.pg.Exec(t, `UPDATE cdc_relay_journal_batch SET mirrored = false, deleted = false WHERE source =
+					(SELECT source FROM cdc_relay_source WHERE table_name = '`+name+`.outbox_events');
+					DROP SCHEMA `+name+` CASCADE`)
+				b.write(1, "tenant_1")
+			}
+			drop("tenant_2")
+			const waits = "SELECT count(*) FROM cdc_relay_journal_batch WHERE NOT mirrored"
+			b.waitQuery("batches that are not marked", waits, "0")
+			mustStop(t, stop)
+			drop("tenant_3")
+			r, _ = b.start()
+			b.waitRole(r, relay.RoleActive)
+			b.write(1, "tenant_1")
+			b.waitQuery("batches that are not marked after another start", waits, "0")
+		})
+	}
+}

@@ -29,7 +29,7 @@ var (
 	}
 	relaxedMethods = []string{
 		"SaveOffsets", "SaveProgress", "SaveHorizon", "SaveSweep", "MirrorStep", "DeleteStep", "Prune", "PruneDead",
-		"PruneRequests", "ShowDead", "ShowRetried", "DeleteSpooled",
+		"NothingToMark", "PruneDropped", "PruneRequests", "ShowDead", "ShowRetried", "DeleteSpooled",
 	}
 )
 

@@ -308,6 +308,8 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"NextUnmarked", func(ctx context.Context) error { _, err := s.NextUnmarked(ctx, 0); return err }},
 		{"MirrorStep", func(ctx context.Context) error { _, _, err := s.MirrorStep(ctx, 10); return err }},
 		{"Prune", func(ctx context.Context) error { _, _, err := s.Prune(ctx, 0, 10); return err }},
+		{"NothingToMark", func(ctx context.Context) error { _, err := s.NothingToMark(ctx); return err }},
+		{"PruneDropped", func(ctx context.Context) error { _, _, err := s.PruneDropped(ctx, time.Hour, 10); return err }},
 		{"Park", func(ctx context.Context) error {
 			_, err := s.Park(ctx, []store.Parked{parkedAt(5, "k", 0), parkedAt(6, "k", store.NotDue),
 				parkedAt(7, "k", store.WhenWell)})

@@ -130,6 +130,24 @@ func (t *tables) PruneDead(ctx context.Context, _ time.Duration, _ int) (int, bo
 	return 0, false, t.do(ctx, "prune dead", func(*database) error { return nil })
 }
 
+// PruneDropped keeps everything, as Prune does.
+func (t *tables) PruneDropped(context.Context, time.Duration, int) (int, bool, error) { return 0, false, nil }
+
+// NothingToMark notes that nothing is to be marked of a table that is gone.
+func (t *tables) NothingToMark(ctx context.Context) (n int, err error) {
+	err = t.do(ctx, "nothing to mark", func(db *database) error {
+		for _, b := range db.batches {
+			if b.source == t.source && !b.mirrored {
+				t.set(&b.mirrored)
+				t.set(&b.deleted)
+				n++
+			}
+		}
+		return nil
+	})
+	return n, err
+}
+
 // Prune keeps everything: runs are shorter than any retention.
 func (t *tables) Prune(ctx context.Context, _ time.Duration, _ int) (int, bool, error) {
 	return 0, false, t.do(ctx, "prune", func(*database) error { return nil })

@@ -104,13 +104,11 @@ func (t *Tables) shared(ctx context.Context) (store.Outbox, error) {
 			}
 		}
 	}
-	for _, o := range t.there() {
-		if o.wrong() && len(o.Shape.Columns) == 0 { // what is parked of it, and its dead letters, have the form of the others
-			o.FormOf(all[0].SQL, o.Shape.OID)
-		}
-	}
 	t.mu.Lock()
-	t.shape = &shape
+	t.shape, t.like = &shape, all[0].SQL
+	for _, o := range t.all {
+		t.lend(o)
+	}
 	t.mu.Unlock()
 	shape.OID, shape.OIDs, shape.Schema, shape.Name = 0, nil, t.pattern.Schema, t.pattern.Table
 	return shape, nil
@@ -173,10 +171,19 @@ func (t *Tables) take(o *Outbox, form string) {
 	if form != "" && !o.gone.Load() && !o.wrong() {
 		t.byForm[form] = o
 	}
+	t.lend(o)
 	t.cover()
 	if o.Source != 0 && !o.wrong() {
 		t.log.Info().Str("outbox", o.name()).Int32("source", o.Source).Str("phase", o.Recorded().Phase).
 			Msg("found an outbox")
+	}
+}
+
+// lend gives an outbox whose table is gone, or cannot be read, the form of another: that is the form of what is
+// recorded of it. With the lock.
+func (t *Tables) lend(o *Outbox) {
+	if t.like != nil && len(o.Shape.Columns) == 0 {
+		o.FormOf(t.like, o.Shape.OID)
 	}
 }
 

@@ -46,6 +46,7 @@ type Tables struct {
 	reading *Outbox // whose page CatchUpRows read last
 	rounds  rounds
 	shape   *store.Outbox          // that most tables had at the last look
+	like    SQL                    // of a table that was right then
 	hidden  map[uint32]*halt.Error // by OID: what the publication leaves out of a table
 	said    map[uint32]string      // by OID: why a table is left out, as it was logged
 	spared  map[uint32]time.Time   // by OID: when a table refused a statement

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/store"
@@ -164,6 +165,8 @@ func (t *Tables) MirrorStep(ctx context.Context, limit int) (rows int, more bool
 			if more = true; rows > 0 || err != nil {
 				return rows, true, err
 			}
+		} else if some, err := t.drop(ctx, source); some || err != nil {
+			return 0, true, err
 		}
 	}
 	return 0, more, nil
@@ -179,9 +182,37 @@ func (t *Tables) numberedAs(source int32) *Outbox {
 	return nil
 }
 
+// drop notes of a source whose table is gone that nothing of it is to be marked or deleted any more, as far as it does
+// not wait longer than other steps. It reports whether there was something to note.
+func (t *Tables) drop(ctx context.Context, source int32) (some bool, err error) {
+	for _, o := range t.dropped() {
+		if o.Source == source {
+			n, err := o.NothingToMark(ctx)
+			return n > 0, err
+		}
+	}
+	return false, nil
+}
+
+// dropped are the outboxes whose tables are gone.
+func (t *Tables) dropped() []*Outbox {
+	return slices.DeleteFunc(t.Known(), func(o *Outbox) bool { return !o.gone.Load() })
+}
+
+// dropNext is drop for the next source that has batches which are not marked.
+func (t *Tables) dropNext(ctx context.Context) error {
+	source, err := t.slot.NextUnmarked(ctx, t.rounds.drop)
+	if err == nil && source != 0 {
+		_, err = t.drop(ctx, source)
+	}
+	t.rounds.drop = source
+	return err
+}
+
 // rounds are where work that goes round the tables stands. Each is of one goroutine.
 type rounds struct {
-	marked                      int32 // source
+	marked, drop                int32 // source
+	dropped                     int
 	deleted, dead, retried      int
 	journal, deadLetters, audit int
 	auditing                    *Outbox
@@ -220,12 +251,24 @@ func (t *Tables) each(at *int, do func(*Outbox) (rows int, more bool, err error)
 
 // DeleteStep deletes rows of the next table that has some to be deleted.
 func (t *Tables) DeleteStep(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
-	return t.each(&t.rounds.deleted, func(o *Outbox) (int, bool, error) { return o.DeleteStep(ctx, retention, limit) })
+	rows, more, err = t.each(&t.rounds.deleted, func(o *Outbox) (int, bool, error) {
+		return o.DeleteStep(ctx, retention, limit)
+	})
+	if rows == 0 && err == nil && len(t.dropped()) > 0 {
+		err = t.dropNext(ctx)
+	}
+	return rows, more, err
 }
 
-// Prune removes journal rows of the next table for which some are due.
+// Prune removes journal rows of the next table for which some are due, and those of tables that are gone.
 func (t *Tables) Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
-	return t.each(&t.rounds.journal, func(o *Outbox) (int, bool, error) { return o.Prune(ctx, retention, limit) })
+	rows, more, err = t.each(&t.rounds.journal, func(o *Outbox) (int, bool, error) { return o.Prune(ctx, retention, limit) })
+	if dropped := t.dropped(); rows == 0 && err == nil && len(dropped) > 0 {
+		o := dropped[t.rounds.dropped%len(dropped)]
+		t.rounds.dropped++
+		return o.PruneDropped(ctx, retention, limit)
+	}
+	return rows, more, err
 }
 
 // PruneDead removes dead letters of the next table for which some are due.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/cdc-relay/cdc-relay/internal/store/internal/db"
 )
 
@@ -50,17 +52,58 @@ done AS (
  DELETE FROM {batch} WHERE source = $1 AND batch = ANY ($3))
 SELECT count(*), coalesce((SELECT sum(size) FROM again), 0) < cardinality($2) FROM gone`
 
+// pruneDroppedSQL is pruneSQL for a table that is gone: no row of it needs the journal.
+const pruneDroppedSQL = `WITH ` + newest + `,
+gone AS (
+ DELETE FROM {journal} j WHERE source = $1 AND event_id = ANY ($2)
+ AND NOT EXISTS (SELECT FROM newest b WHERE ` + writtenLater + `)
+ RETURNING 1),
+done AS (
+ DELETE FROM {batch} WHERE source = $1 AND batch = ANY ($3))
+SELECT count(*), true FROM gone`
+
+// NothingToMark notes of an outbox whose table is gone that no more of its rows are to be marked or deleted, for some
+// batches at a time. It says of how many.
+func (s *Upkeep) NothingToMark(ctx context.Context) (batches int, err error) {
+	err = s.db.Tx(ctx, pruning, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, s.db.Names.SQL(`UPDATE {batch} SET mirrored = true, deleted = true WHERE source = $1
+ AND batch IN (SELECT batch FROM {batch} WHERE source = $1 AND NOT mirrored ORDER BY batch LIMIT $2)`), s.db.Source(),
+			batchesPerStep)
+		batches = int(tag.RowsAffected())
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("note that a table is gone: %w", err)
+	}
+	return batches, nil
+}
+
+// PruneDropped is [Upkeep.Prune] of an outbox whose table is gone.
+func (s *Upkeep) PruneDropped(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
+	return s.prune(ctx, retention, limit, false, false, pruneDroppedSQL)
+}
+
 // Prune removes about limit journal rows that are older than the retention and that nothing needs: their outbox rows
 // are gone or say by themselves that they are published, and the slot cannot deliver them again. It says how many it
 // removed, which may be none, and whether more are due. It never waits for a lock.
 func (s *Upkeep) Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
+	o, err := s.db.Table(ctx)
+	if err != nil {
+		return 0, false, err
+	}
+	return s.prune(ctx, retention, limit, o.MarkSet != "", s.db.Deletes(), pruneSQL)
+}
+
+// prune does it by the statement given, for batches that are marked and deleted if they are to be.
+func (s *Upkeep) prune(ctx context.Context, retention time.Duration, limit int, marked, deleted bool,
+	text string) (rows int, more bool, err error) {
 	o, source, err := s.db.TableAndSource(ctx)
 	if err != nil {
 		return 0, false, err
 	}
 	p := new(db.Params).Int4(source).Int8(int64(limit)).Int8(batchesPerStep).Int8(retention.Microseconds()).Text(
 		s.db.Config.Slot)
-	p.Boolean(o.MarkSet != "").Boolean(s.db.Deletes())
+	p.Boolean(marked).Boolean(deleted)
 	b, err := s.nextBatches(ctx, s.db.SQL(o, oldBatchesSQL), p)
 	if err != nil {
 		return 0, false, fmt.Errorf("read the journal for pruning: %w", err)
@@ -68,7 +111,7 @@ func (s *Upkeep) Prune(ctx context.Context, retention time.Duration, limit int) 
 	if len(b.numbers) == 0 {
 		return 0, false, nil
 	}
-	if rows, more, err = s.applyBatches(ctx, o, source, pruning, pruneSQL, b); err != nil {
+	if rows, more, err = s.applyBatches(ctx, o, source, pruning, text, b); err != nil {
 		return 0, false, fmt.Errorf("prune %d journal rows: %w", b.ids.n, err)
 	}
 	// What was all put back is due again after the retention, and until then others are.
