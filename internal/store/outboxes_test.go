@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -233,5 +234,43 @@ func TestRecognizeTellsOutboxesApart(t *testing.T) {
 	got, err := s.Recognize(t.Context(), events)
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("recognized: got %v, %v, want %v", got, err, want)
+	}
+}
+
+// Breaks it catches: an outbox that is never pruned, or one that is asked each time though it has nothing. Seen to fail
+// with the newest batch looked at.
+func TestACoveringStoreKnowsWhichOutboxesHaveSomethingOld(t *testing.T) {
+	pg := harness.Postgres(t)
+	s := owner(t, pg, usual(t, pg))
+	members := tenants(t, pg, s, "tenant_1", "tenant_2", "tenant_3")
+	s.Cover(members)
+	var sources []int32
+	for i, m := range members {
+		st, err := m.State(t.Context())
+		must(t, "read the state", err)
+		sources = append(sources, st.Source)
+		for n := range 2 * min(i, 1) { // none for the first
+			one := store.Published{Source: st.Source, ID: []byte(uuid(n)), Topic: "t"}
+			must(t, "settle", s.Settle(t.Context(), []store.Published{one}, nil))
+		}
+	}
+	pg.Exec(t, fmt.Sprintf(`UPDATE cdc_relay_journal_batch SET published_at = now() - interval '2 hours'
+		WHERE batch = (SELECT min(batch) FROM cdc_relay_journal_batch WHERE source = %d)`, sources[1]))
+	for _, test := range []struct {
+		age  time.Duration
+		want []int32
+	}{{0, slices.Sorted(slices.Values(sources[1:]))}, {time.Hour, sources[1:2]}, {3 * time.Hour, nil}} {
+		for what, ask := range map[string]func(context.Context, time.Duration) ([]int32, error){
+			"prunable": s.Prunable, "deletable": s.Deletable} {
+			got, err := ask(t.Context(), test.age)
+			slices.Sort(got)
+			if err != nil || !slices.Equal(got, test.want) {
+				t.Errorf("%s after %v: got %v, %v, want %v", what, test.age, got, err, test.want)
+			}
+		}
+	}
+	pg.Exec(t, "UPDATE cdc_relay_journal_batch SET deleted = true")
+	if got, err := s.Deletable(t.Context(), 0); err != nil || len(got) > 0 {
+		t.Errorf("deletable when all is deleted: got %v, %v", got, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/rs/zerolog"
@@ -277,4 +278,19 @@ func (t *tables) NextUnmarked(ctx context.Context, after int32) (source int32, e
 		return nil
 	})
 	return source, err
+}
+
+// Deletable may give outboxes of which no row can be deleted now, so it gives all.
+func (t *tables) Deletable(context.Context, time.Duration) ([]int32, error) {
+	return slices.Clone(t.members), nil
+}
+
+// Prunable gives all, as Deletable does.
+func (t *tables) Prunable(context.Context, time.Duration) ([]int32, error) {
+	return slices.Clone(t.members), nil
+}
+
+// DeadPrunable gives all, as Deletable does.
+func (t *tables) DeadPrunable(context.Context, time.Duration) ([]int32, error) {
+	return slices.Clone(t.members), nil
 }

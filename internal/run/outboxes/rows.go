@@ -12,136 +12,6 @@ import (
 
 // This file asks each table for rows, one after the other.
 
-// CountUnrecorded counts the rows of all tables that are to be published, up to the limit; 0: all.
-func (t *Tables) CountUnrecorded(ctx context.Context, limit int64) (n int64, err error) {
-	for _, o := range t.present() {
-		some, err := o.CountUnrecorded(ctx, limit)
-		if err := t.spare(ctx, o, err); err != nil {
-			return 0, err
-		}
-		if n += some; limit > 0 && n >= limit {
-			return limit, nil
-		}
-	}
-	return n, nil
-}
-
-// SetBaseline makes the rows that are in the tables now count as published.
-func (t *Tables) SetBaseline(ctx context.Context) (rows int64, err error) {
-	for _, o := range t.present() {
-		n, err := o.SetBaseline(ctx)
-		if err != nil {
-			return 0, err
-		}
-		rows += n
-	}
-	return rows, t.slot.NoteBaseline(ctx)
-}
-
-// behind are the outboxes that are to be caught up with.
-func (t *Tables) behind(ctx context.Context) ([]*Outbox, error) {
-	_, err := t.refresh(ctx)
-	return t.wereBehind(), err
-}
-
-// wereBehind are the outboxes that were to be caught up with when their states were read last.
-func (t *Tables) wereBehind() (list []*Outbox) {
-	for _, o := range t.Known() {
-		if o.Recorded().Phase == store.CatchUp && !o.gone.Load() && !o.wrong() {
-			list = append(list, o)
-		}
-	}
-	return list
-}
-
-// SnapshotCatchUp lists, for each outbox that is to be caught up with and has no list, the rows to be published.
-func (t *Tables) SnapshotCatchUp(ctx context.Context) (rows int64, err error) {
-	if _, rows, err = t.listed(ctx); err != nil {
-		return 0, err
-	}
-	return rows, t.slot.ListsReady(ctx)
-}
-
-// listed are the outboxes that are to be caught up with, each with its list.
-func (t *Tables) listed(ctx context.Context) (list []*Outbox, rows int64, err error) {
-	list, err = t.behind(ctx)
-	made := false
-	for _, o := range list {
-		if o.Recorded().CatchUpReady {
-			continue
-		}
-		n, err := o.SnapshotCatchUp(ctx)
-		if err := t.spare(ctx, o, err); err != nil {
-			return nil, 0, err
-		}
-		rows, made = rows+n, true
-	}
-	if made {
-		_, err = t.refresh(ctx)
-	}
-	return list, rows, err
-}
-
-// ReusedAside lists rows that a catch-up is about to leave out because their ids are recorded.
-func (t *Tables) ReusedAside(ctx context.Context, limit int) (all []store.Aside, err error) {
-	for _, o := range t.present() {
-		some, err := o.ReusedAside(ctx, limit-len(all))
-		if err := t.spare(ctx, o, err); err != nil {
-			return nil, err
-		}
-		if all = append(all, some...); len(all) >= limit {
-			break
-		}
-	}
-	return all, nil
-}
-
-// CatchUpRows gives the next rows of the lists, one table after the other: those behind the row given, of the table
-// that the last page was of, and from the beginning after row 0. One that was registered while the lists were made, by
-// another relay perhaps, gets its own then. The states are read then, too, and not with each page: until FinishCatchUp,
-// and while this relay has the slot, which each page makes sure of, no table ends its catch-up.
-func (t *Tables) CatchUpRows(ctx context.Context, afterRow uint64, limit int) (_ []store.CatchUpRow, err error) {
-	var list []*Outbox
-	if afterRow == 0 {
-		t.reading = nil
-		list, _, err = t.listed(ctx)
-	} else {
-		list = t.wereBehind()
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, o := range list {
-		if t.reading != nil && o.Source != t.reading.Source {
-			continue
-		}
-		rows, err := o.CatchUpRows(ctx, afterRow, limit)
-		if err := t.spare(ctx, o, err); err != nil {
-			return nil, err
-		}
-		if len(rows) > 0 {
-			t.reading = o
-			return rows, nil
-		}
-		t.reading, afterRow = nil, 0
-	}
-	return nil, nil
-}
-
-// FinishCatchUp ends the phase for each outbox, and for the slot.
-func (t *Tables) FinishCatchUp(ctx context.Context) error {
-	list, err := t.behind(ctx)
-	if err != nil {
-		return err
-	}
-	for _, o := range list {
-		if err := o.FinishCatchUp(ctx); err != nil {
-			return err
-		}
-	}
-	return t.slot.FinishCatchUp(ctx)
-}
-
 // markedAtOnce bounds how many tables one MirrorStep tries in which nothing can be marked now.
 const markedAtOnce = 50
 
@@ -172,9 +42,19 @@ func (t *Tables) MirrorStep(ctx context.Context, limit int) (rows int, more bool
 	return 0, more, nil
 }
 
-// numberedAs is the outbox with the number, nil if its table is gone.
+// numberedAs is the outbox with the number, nil if its table is gone or left out.
 func (t *Tables) numberedAs(source int32) *Outbox {
-	for _, o := range t.present() {
+	if o := t.withNumber(source); o != nil && !o.absent() {
+		return o
+	}
+	return nil
+}
+
+// withNumber is the outbox with the number, whether its table is there or not.
+func (t *Tables) withNumber(source int32) *Outbox {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, o := range t.all {
 		if o.Source == source {
 			return o
 		}
@@ -182,16 +62,18 @@ func (t *Tables) numberedAs(source int32) *Outbox {
 	return nil
 }
 
+// absent reports that the outbox's table is gone or left out.
+func (o *Outbox) absent() bool { return o.gone.Load() || o.wrong() }
+
 // drop notes of a source whose table is gone that nothing of it is to be marked or deleted any more, as far as it does
 // not wait longer than other steps. It reports whether there was something to note.
 func (t *Tables) drop(ctx context.Context, source int32) (some bool, err error) {
-	for _, o := range t.dropped() {
-		if o.Source == source {
-			n, err := o.NothingToMark(ctx)
-			return n > 0, err
-		}
+	o := t.withNumber(source)
+	if o == nil || !o.gone.Load() {
+		return false, nil
 	}
-	return false, nil
+	n, err := o.NothingToMark(ctx)
+	return n > 0, err
 }
 
 // dropped are the outboxes whose tables are gone.
@@ -211,11 +93,10 @@ func (t *Tables) dropNext(ctx context.Context) error {
 
 // rounds are where work that goes round the tables stands. Each is of one goroutine.
 type rounds struct {
-	marked, drop                int32 // source
-	dropped                     int
-	deleted, dead, retried      int
-	journal, deadLetters, audit int
-	auditing                    *Outbox
+	marked, drop                  int32 // source
+	dead, retried, audit          int
+	deleted, journal, deadLetters due
+	auditing                      *Outbox
 }
 
 // next is the table behind the one at which the round stands. Nil: there is none.
@@ -243,37 +124,69 @@ func inTurn[T any](t *Tables, at *int, do func(*Outbox) (int, T, error)) (n int,
 	return 0, rest, nil
 }
 
-// each is inTurn for steps, of which there may be more after one that did something.
-func (t *Tables) each(at *int, do func(*Outbox) (rows int, more bool, err error)) (rows int, more bool, err error) {
-	rows, more, err = inTurn(t, at, do)
-	return rows, more || rows > 0 || err != nil, err
+// due are sources that may have something to be removed. It is of one goroutine.
+type due []int32
+
+// step removes something of the next source that has some. When none is left, ask gives those of the next round.
+func (d *due) step(t *Tables, ask func() ([]int32, error),
+	do func(*Outbox) (rows int, more bool, err error)) (rows int, more bool, err error) {
+	if len(*d) == 0 {
+		if *d, err = ask(); err != nil {
+			return 0, false, err
+		}
+	}
+	for len(*d) > 0 {
+		if o := t.withNumber((*d)[0]); o != nil {
+			rows, more, err = do(o)
+		}
+		if !more || err != nil {
+			*d = (*d)[1:]
+		}
+		if rows > 0 || more || err != nil {
+			return rows, len(*d) > 0, err
+		}
+	}
+	return 0, false, nil
 }
 
 // DeleteStep deletes rows of the next table that has some to be deleted.
 func (t *Tables) DeleteStep(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
-	rows, more, err = t.each(&t.rounds.deleted, func(o *Outbox) (int, bool, error) {
-		return o.DeleteStep(ctx, retention, limit)
-	})
+	rows, more, err = t.rounds.deleted.step(t, func() ([]int32, error) { return t.slot.Deletable(ctx, retention) },
+		func(o *Outbox) (int, bool, error) {
+			if o.absent() {
+				return 0, false, nil
+			}
+			return o.DeleteStep(ctx, retention, limit)
+		})
 	if rows == 0 && err == nil && len(t.dropped()) > 0 {
 		err = t.dropNext(ctx)
 	}
 	return rows, more, err
 }
 
-// Prune removes journal rows of the next table for which some are due, and those of tables that are gone.
+// Prune removes journal rows of the next table for which some are due.
 func (t *Tables) Prune(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
-	rows, more, err = t.each(&t.rounds.journal, func(o *Outbox) (int, bool, error) { return o.Prune(ctx, retention, limit) })
-	if dropped := t.dropped(); rows == 0 && err == nil && len(dropped) > 0 {
-		o := dropped[t.rounds.dropped%len(dropped)]
-		t.rounds.dropped++
-		return o.PruneDropped(ctx, retention, limit)
-	}
-	return rows, more, err
+	return t.rounds.journal.step(t, func() ([]int32, error) { return t.slot.Prunable(ctx, retention) },
+		func(o *Outbox) (int, bool, error) {
+			switch {
+			case o.gone.Load():
+				return o.PruneDropped(ctx, retention, limit)
+			case o.wrong():
+				return 0, false, nil
+			}
+			return o.Prune(ctx, retention, limit)
+		})
 }
 
 // PruneDead removes dead letters of the next table for which some are due.
 func (t *Tables) PruneDead(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
-	return t.each(&t.rounds.deadLetters, func(o *Outbox) (int, bool, error) { return o.PruneDead(ctx, retention, limit) })
+	return t.rounds.deadLetters.step(t, func() ([]int32, error) { return t.slot.DeadPrunable(ctx, retention) },
+		func(o *Outbox) (int, bool, error) {
+			if o.absent() {
+				return 0, false, nil
+			}
+			return o.PruneDead(ctx, retention, limit)
+		})
 }
 
 // ShowDead shows dead letters in the rows of the next table.

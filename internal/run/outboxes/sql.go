@@ -27,6 +27,9 @@ type SQL interface {
 	NoteBaseline(ctx context.Context) error
 	CatchUpOf(ctx context.Context, sources []int32) error
 	NextUnmarked(ctx context.Context, after int32) (source int32, err error)
+	Deletable(ctx context.Context, retention time.Duration) ([]int32, error)
+	Prunable(ctx context.Context, retention time.Duration) ([]int32, error)
+	DeadPrunable(ctx context.Context, retention time.Duration) ([]int32, error)
 
 	// Of both.
 	Register(ctx context.Context, systemID string, timeline int32, tableOID uint32, phase string) (*store.State, error)
