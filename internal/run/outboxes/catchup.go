@@ -2,6 +2,8 @@ package outboxes
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/store"
 )
@@ -95,11 +97,12 @@ func (t *Tables) ReusedAside(ctx context.Context, limit int) (all []store.Aside,
 // CatchUpRows gives the next rows of the lists, one table after the other: those behind the row given, of the table
 // that the last page was of, and from the beginning after row 0. One that was registered while the lists were made, by
 // another relay perhaps, gets its own then. The states are read then, too, and not with each page: until FinishCatchUp,
-// and while this relay has the slot, which each page makes sure of, no table ends its catch-up.
+// and while this relay has the slot, which each page makes sure of, no table ends its catch-up. A table may be dropped,
+// or left out, at any time.
 func (t *Tables) CatchUpRows(ctx context.Context, afterRow uint64, limit int) (_ []store.CatchUpRow, err error) {
 	var list []*Outbox
 	if afterRow == 0 {
-		t.reading = nil
+		t.reading, t.done = 0, map[int32]bool{}
 		list, _, err = t.listed(ctx)
 	} else {
 		list = t.wereBehind()
@@ -107,28 +110,42 @@ func (t *Tables) CatchUpRows(ctx context.Context, afterRow uint64, limit int) (_
 	if err != nil {
 		return nil, err
 	}
+	if i := slices.IndexFunc(list, func(o *Outbox) bool { return o.Source == t.reading }); i > 0 {
+		list[0], list[i] = list[i], list[0]
+	}
 	for _, o := range list {
-		if t.reading != nil && o.Source != t.reading.Source {
+		if t.done[o.Source] || o.absent() {
 			continue
 		}
+		if o.Source != t.reading {
+			t.reading, afterRow = o.Source, 0
+		}
 		rows, err := o.CatchUpRows(ctx, afterRow, limit)
-		if err := t.spare(ctx, o, err); err != nil {
-			return nil, err
+		if err != nil {
+			if err := t.spare(ctx, o, err); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		if len(rows) > 0 {
-			t.reading = o
 			return rows, nil
 		}
-		t.reading, afterRow = nil, 0
+		t.done[o.Source] = true
 	}
 	return nil, nil
 }
 
-// FinishCatchUp ends the phase for each outbox, and for the slot.
+// FinishCatchUp ends the phase for each outbox whose list was read to its end, and for the slot. One that was left out
+// keeps the phase: see Resume.
 func (t *Tables) FinishCatchUp(ctx context.Context) error {
 	list, err := t.behind(ctx)
 	if err != nil {
 		return err
+	}
+	for _, o := range list {
+		if !t.done[o.Source] {
+			return fmt.Errorf("outbox %s: its list of rows to catch up was not read; trying again", o.name())
+		}
 	}
 	for _, o := range list {
 		if err := o.FinishCatchUp(ctx); err != nil {

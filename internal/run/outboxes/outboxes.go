@@ -43,7 +43,8 @@ type Tables struct {
 	system      string             // and timeline, of Register
 	timeline    int32
 
-	reading *Outbox // whose page CatchUpRows read last
+	reading int32          // source whose page CatchUpRows read last
+	done    map[int32]bool // sources whose lists it has read to their ends
 	rounds  rounds
 	shape   *store.Outbox          // that most tables had at the last look
 	like    SQL                    // of a table that was right then
