@@ -205,11 +205,12 @@ func (t *Tables) Tables() int { return len(t.present()) }
 // arrivedAgain is when a table is named again that was not looked through after all, as the session has ended.
 const arrivedAgain = time.Minute
 
-// Arrived reports whether a table was never looked through, and has the next rounds of the reconciler be of it.
+// Arrived reports whether a table was never looked through, be it one that another relay has registered for a catch-up
+// that was over, and has the next rounds of the reconciler be of it.
 func (t *Tables) Arrived() bool {
 	for _, o := range t.present() {
 		st := o.Recorded()
-		if o.swept || st == nil || st.Swept || st.Phase != store.Stream || time.Since(o.told) < arrivedAgain {
+		if o.swept || st == nil || st.Swept || time.Since(o.told) < arrivedAgain {
 			continue
 		}
 		o.told, t.rounds.auditing = time.Now(), o
