@@ -126,8 +126,8 @@ func (b *tenants) waitLeftOut(r *relay.Relay, why string) {
 	})
 }
 
-// Break it catches: a table that is gone counted as one whose rows wait to be marked, for ever, also by a relay that has
-// never seen it.
+// Break it catches: a table that is gone counted as one whose rows wait to be marked, also by a relay that has never
+// seen it.
 func TestNothingWaitsForATableThatIsGone(t *testing.T) {
 	for _, after := range []string{config.AfterPublishMark, config.AfterPublishDelete} {
 		t.Run(after, func(t *testing.T) {

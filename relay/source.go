@@ -100,7 +100,7 @@ func (s *session) misfit(r *decoder.Relation, idType string) error {
 var idTypes = map[uint32]string{2950: "uuid", 20: "bigint", 21: "bigint", 23: "bigint", 25: "text", 1042: "text",
 	1043: "text"}
 
-// resume has outboxes caught up with of which rows were left out, and that are right again.
+// resume has outboxes caught up with whose rows were left out, and that are right again.
 func (s *session) resume(ctx context.Context) error {
 	if s.r.outboxes == nil {
 		return nil

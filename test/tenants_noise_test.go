@@ -32,7 +32,7 @@ func steadily(t *testing.T, every, during time.Duration, do func(n int) error) {
 }
 
 // noisy writes 20 events a second of the quiet tenants, one in a transaction, and, if it is loud, 2,000 of the first
-// tenant, 20 in a transaction, of which every tenth cannot be a message. It returns the times from the insert to the
+// tenant, 20 in a transaction, every tenth cannot be a message. It returns the times from the insert to the
 // broker's time of the record, of the quiet tenants.
 func (f *tenancy) noisy(t *testing.T, during time.Duration, loud bool, topic *harness.Reading) (took []time.Duration) {
 	t.Helper()

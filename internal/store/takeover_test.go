@@ -310,9 +310,9 @@ func everyMethod(s *store.Store, after string) []calledMethod {
 		{"Prunable", func(ctx context.Context) error { _, err := s.Prunable(ctx, 0); return err }},
 		{"Deletable", func(ctx context.Context) error { _, err := s.Deletable(ctx, 0); return err }},
 		{"DeadPrunable", func(ctx context.Context) error { _, err := s.DeadPrunable(ctx, 0); return err }},
+		{"PruneDropped", func(ctx context.Context) error { _, _, err := s.PruneDropped(ctx, 0, 1); return err }},
 		{"Prune", func(ctx context.Context) error { _, _, err := s.Prune(ctx, 0, 10); return err }},
 		{"NothingToMark", func(ctx context.Context) error { _, err := s.NothingToMark(ctx); return err }},
-		{"PruneDropped", func(ctx context.Context) error { _, _, err := s.PruneDropped(ctx, time.Hour, 10); return err }},
 		{"Park", func(ctx context.Context) error {
 			_, err := s.Park(ctx, []store.Parked{parkedAt(5, "k", 0), parkedAt(6, "k", store.NotDue),
 				parkedAt(7, "k", store.WhenWell)})

@@ -151,8 +151,8 @@ func sequence(t *testing.T, real *realTables, seed uint64, steps []int, mutant s
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{seed: seed, began: time.Now(), failed: make(chan struct{}), unjudged: true, calm: true, mutant: mutant}
 		d := w.dice(aboutSequence)
-		w.profile = profile{topics: 2, keys: 1 + d.below(2), partitions: 2, largest: 3, keyless: 0.2, people: true,
-			config: config.Default()}
+		w.profile = profile{topics: 2, keys: 1 + d.below(2), partitions: 2, sources: 1, largest: 3, keyless: 0.2,
+			people: true, config: config.Default()}
 		c := &w.profile.config
 		c.Outbox.Columns.Headers = "headers"
 		c.Outbox.AfterPublish = one(d, config.AfterPublishMark, config.AfterPublishKeep, config.AfterPublishDelete)

@@ -12,7 +12,7 @@
 // it has committed; writes that do not wait for the disk are forgotten by a crash; the fence of the epoch, the lease,
 // the end of older sessions at a take-over. The slot is dropped or invalidated, the publication loses the table, the
 // application deletes rows, the table is made again with the same ids. A slot has one outbox, or several with the same
-// ids and keys, of which one may come during the run, and one go. It ends streams by an error of its own, with the
+// ids and keys. One may come during the run, and one go. It ends streams by an error of its own, with the
 // reason behind what the relay has not read, and gives the slot away at once: now and then without a cause that stays,
 // or because the publication was dropped or a transaction cannot be decoded, until a person repairs that. It does not
 // know SQL: a real Postgres beside it holds it to that; see below.

@@ -280,7 +280,7 @@ func (t *tables) NextUnmarked(ctx context.Context, after int32) (source int32, e
 	return source, err
 }
 
-// Deletable may give outboxes of which no row can be deleted now, so it gives all.
+// Deletable may give outboxes with no row that can be deleted now, so it gives all.
 func (t *tables) Deletable(context.Context, time.Duration) ([]int32, error) {
 	return slices.Clone(t.members), nil
 }

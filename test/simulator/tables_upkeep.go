@@ -131,7 +131,9 @@ func (t *tables) PruneDead(ctx context.Context, _ time.Duration, _ int) (int, bo
 }
 
 // PruneDropped keeps everything, as Prune does.
-func (t *tables) PruneDropped(context.Context, time.Duration, int) (int, bool, error) { return 0, false, nil }
+func (t *tables) PruneDropped(context.Context, time.Duration, int) (int, bool, error) {
+	return 0, false, nil
+}
 
 // NothingToMark notes that nothing is to be marked of a table that is gone.
 func (t *tables) NothingToMark(ctx context.Context) (n int, err error) {

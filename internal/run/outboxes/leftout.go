@@ -191,8 +191,8 @@ func (t *Tables) Begin() {
 	})
 }
 
-// Resume has the session that has taken over, whose slot has the state, begin with the tables of which rows were left
-// out, or that were to be caught up with and could not be. It reports whether there are any.
+// Resume has the session that has taken over, whose slot has the state, begin with the tables whose rows were left out,
+// or that were to be caught up with and could not be. It reports whether there are any.
 func (t *Tables) Resume(ctx context.Context, slot *store.State) (bool, error) {
 	var list []int32
 	for _, o := range t.present() {

@@ -11,7 +11,7 @@ import (
 )
 
 // This file asks for many outboxes at once which of them may have something to be removed, for a Store that covers
-// them: thousands of statements, most of which find nothing, cost the server and the relay much more.
+// them: thousands of statements that mostly find nothing cost the server and the relay much more.
 
 // oldestSQL looks at the first batch of each source by the primary key. Batches become old in the order of their
 // numbers; see head.
