@@ -41,7 +41,8 @@ func TestRowsOfOneOutboxArePublishedAgain(t *testing.T) {
 	}
 	b.pg.Exec(t, "ALTER TABLE tenant_2.outbox_events RENAME COLUMN payload TO body; DROP TABLE tenant_3.outbox_events")
 	for _, name := range []string{"tenant_2", "tenant_3", "tenant_1"} {
-		if _, err := ask[name].AddRequest(t.Context(), store.RequestRepublish, store.Filter{IDs: ids}, "ann", ""); err != nil {
+		_, err := ask[name].AddRequest(t.Context(), store.RequestRepublish, store.Filter{IDs: ids}, "ann", "")
+		if err != nil {
 			t.Fatal(name, err)
 		}
 	}

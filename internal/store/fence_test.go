@@ -31,7 +31,8 @@ var fencedMethods = []string{
 var unfencedMethods = []string{
 	"Migrate", "Register", "CreatePublication", "Settle", "Settle of a replay", "BeginCatchUp", "BeginCatchUpOfLost",
 	"NoteLeftOut", "NoteBaseline", "SetBaseline",
-	"MirrorStep", "DeleteStep", "Prune", "PruneDead", "PruneDropped", "NothingToMark", "PruneRequests", "AddRequest", "EmitToken", "Barrier",
+	"MirrorStep", "DeleteStep", "Prune", "PruneDead", "PruneDropped", "NothingToMark", "PruneRequests",
+	"AddRequest", "EmitToken", "Barrier",
 	"RaiseAlarm", "AckAlarms",
 }
 

@@ -114,7 +114,8 @@ CREATE EVENT TRIGGER level ON ddl_command_end EXECUTE FUNCTION note_ddl()`)
 	insertEvents(t, pg, 0, 5)
 	pg.Exec(t, `TRUNCATE levels`)
 	for _, row := range everyMethod(s, after) {
-		if slices.Contains([]string{"MirrorStep", "DeleteStep", "PruneDropped", "Prune", "ShowDead", "ShowRetried"}, row.what) {
+		waits := []string{"MirrorStep", "DeleteStep", "PruneDropped", "Prune", "ShowDead", "ShowRetried"}
+		if slices.Contains(waits, row.what) {
 			noOlderTransaction(t, s)
 		}
 		must(t, row.what, row.do(t.Context()))

@@ -38,7 +38,7 @@ func (t *Tables) SetBaseline(ctx context.Context) (rows int64, err error) {
 
 // behind are the outboxes that are to be caught up with.
 func (t *Tables) behind(ctx context.Context) ([]*Outbox, error) {
-	_, err := t.refresh(ctx)
+	err := t.refresh(ctx)
 	return t.wereBehind(), err
 }
 
@@ -75,7 +75,7 @@ func (t *Tables) listed(ctx context.Context) (list []*Outbox, rows int64, err er
 		rows, made = rows+n, true
 	}
 	if made {
-		_, err = t.refresh(ctx)
+		err = t.refresh(ctx)
 	}
 	return list, rows, err
 }

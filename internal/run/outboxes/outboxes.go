@@ -78,20 +78,19 @@ func (o *Outbox) named() store.Named {
 }
 
 // refresh reads the states of all outboxes that have a number.
-func (t *Tables) refresh(ctx context.Context) ([]*Outbox, error) {
+func (t *Tables) refresh(ctx context.Context) error {
 	states, err := t.slot.States(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	all := t.Known()
-	for _, o := range all {
+	for _, o := range t.Known() {
 		st := states[o.Source]
 		if st == nil {
-			return nil, fmt.Errorf("the state of the outbox %s.%s is gone", o.Schema, o.Name)
+			return fmt.Errorf("the state of the outbox %s.%s is gone", o.Schema, o.Name)
 		}
 		o.state.Store(st)
 	}
-	return all, nil
+	return nil
 }
 
 // Several returns t: it tells a relay whose Tables embed it that there are several outboxes.
@@ -246,7 +245,7 @@ func (t *Tables) State(ctx context.Context) (*store.State, error) {
 			return nil, err
 		}
 	}
-	if _, err := t.refresh(ctx); err != nil {
+	if err := t.refresh(ctx); err != nil {
 		return nil, err
 	}
 	return st, nil

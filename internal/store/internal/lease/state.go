@@ -35,7 +35,8 @@ ON CONFLICT (slot, table_oid) DO UPDATE SET table_name = excluded.table_name RET
 		if phase == record.AsSlot {
 			// The lists are made, and the phase ends, before or after this.
 			err := tx.QueryRow(ctx, s.db.Names.SQL(`SELECT CASE WHEN phase = 'catch_up' AND NOT catch_up_ready
- THEN $2 ELSE $3 END FROM {state} WHERE slot = $1 FOR SHARE`), s.db.Config.Slot, record.CatchUp, record.Stream).Scan(&phase)
+ THEN $2 ELSE $3 END FROM {state} WHERE slot = $1 FOR SHARE`), s.db.Config.Slot, record.CatchUp, record.Stream).
+				Scan(&phase)
 			if err != nil {
 				return err
 			}

@@ -79,7 +79,8 @@ func (s *Upkeep) NothingToMark(ctx context.Context) (batches int, err error) {
 }
 
 // PruneDropped is [Upkeep.Prune] of an outbox whose table is gone.
-func (s *Upkeep) PruneDropped(ctx context.Context, retention time.Duration, limit int) (rows int, more bool, err error) {
+func (s *Upkeep) PruneDropped(ctx context.Context, retention time.Duration, limit int) (rows int, more bool,
+	err error) {
 	return s.prune(ctx, retention, limit, false, false, pruneDroppedSQL)
 }
 
