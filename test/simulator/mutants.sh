@@ -20,7 +20,7 @@ trap 'rm -rf "$copy"' EXIT
 cd "$copy"
 missed=()
 for name in "${names[@]}"; do
-  patch --quiet --posix -p1 <"$here/mutants/$name.patch" || { echo "$name: its patch fits no more"; exit 1; }
+  patch --quiet --posix --fuzz=0 -p1 <"$here/mutants/$name.patch" || { echo "$name: its patch fits no more"; exit 1; }
   kind=$(sed -n 's/^Kind: //p' "$here/mutants/$name.patch")
   if ! go build ./relay ./sink/...; then
     echo "$name: does not compile"

@@ -25,7 +25,7 @@ func TestMutantsFitTheCode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		try := exec.CommandContext(t.Context(), "patch", "--dry-run", "--batch", "--quiet", "--posix", "-p1")
+		try := exec.CommandContext(t.Context(), "patch", "--dry-run", "--batch", "--fuzz=0", "--quiet", "--posix", "-p1")
 		try.Dir, try.Stdin = filepath.Join("..", ".."), text
 		if said, err := try.CombinedOutput(); err != nil {
 			t.Errorf("%s fits no more: %v: %s", patch, err, said)
