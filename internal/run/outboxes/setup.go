@@ -83,10 +83,19 @@ func (t *Tables) CreatePublication(ctx context.Context, name string) error {
 }
 
 // CheckPublication says what is wrong with the publication itself, as the first of its tables shows. What it lacks of
-// others, Outbox has looked for.
+// others, Outbox has looked for. A table that was dropped since is no reason.
 func (t *Tables) CheckPublication(ctx context.Context, name string) ([]store.Problem, error) {
-	for _, o := range t.present() {
-		return o.CheckPublication(ctx, name)
+	for looks := 0; ; looks++ {
+		all := t.present()
+		if len(all) == 0 {
+			return nil, nil
+		}
+		problems, err := all[0].CheckPublication(ctx, name)
+		if err == nil && len(problems) == 0 || looks == 2 {
+			return problems, err
+		}
+		if _, err := t.Outbox(ctx); err != nil {
+			return nil, err
+		}
 	}
-	return nil, nil
 }
