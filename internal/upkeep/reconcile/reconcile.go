@@ -68,6 +68,9 @@ const (
 	// sweepRest times as long after each of its looks: so they take at most a twentieth and a fifth of the time.
 	roundRest = 19
 	sweepRest = 4
+	// sweepStarve is how long a look of a sweep may be put off by events that wait: under a load that never ends they
+	// always do.
+	sweepStarve = 10 * time.Second
 	// reconcilerLook is the pause between two looks whether there is something to do.
 	reconcilerLook = 500 * time.Millisecond
 	// reconcilerRest is that pause after a look that found nothing to do.
@@ -251,7 +254,7 @@ func (c *Reconciler) step(ctx context.Context, s Stream) error {
 	case c.state.Ranged && !now.Before(c.due):
 		return c.round(ctx, s)
 	case c.sweep != nil:
-		if now.Before(c.sweep.resting) || c.host.Behind() {
+		if now.Before(c.sweep.resting) || c.host.Behind() && now.Before(c.sweep.resting.Add(sweepStarve)) {
 			return nil
 		}
 		return c.sweepOn(ctx, s)

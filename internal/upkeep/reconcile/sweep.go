@@ -45,7 +45,8 @@ func (c *Reconciler) beginSweep(ctx context.Context) error {
 		return err
 	}
 	c.state.Ranged, c.state.Blocks = state.Ranged, state.Blocks
-	c.sweep = &sweep{began: time.Now(), end: state.Blocks, soon: soon}
+	now := time.Now()
+	c.sweep = &sweep{began: now, resting: now, end: state.Blocks, soon: soon}
 	return nil
 }
 
