@@ -51,11 +51,11 @@ func (s *listOf) Outbox(context.Context) (store.Outbox, error) {
 	return store.Outbox{}, store.ErrNoOutbox
 }
 
-func (s *listOf) CheckPublication(ctx context.Context, _ string) ([]store.Problem, error) {
-	if _, err := s.Outbox(ctx); err != nil {
-		return []store.Problem{{What: "the table is not in it"}}, nil
+func (s *listOf) CheckPublication(context.Context, string) (problems []store.Problem, err error) {
+	if !slices.ContainsFunc(s.tables, func(n store.Named) bool { return n.Schema == s.schema }) {
+		problems = append(problems, store.Problem{What: "the table is not in it"})
 	}
-	return nil, nil
+	return problems, nil
 }
 
 func (s *listOf) CatchUpRows(_ context.Context, after uint64, limit int) (rows []store.CatchUpRow, err error) {
