@@ -3,8 +3,6 @@ package bootstrap
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/cdc-relay/cdc-relay/config"
 	"github.com/cdc-relay/cdc-relay/internal/run/halt"
@@ -72,15 +70,9 @@ func (s Setup) checkPublication(ctx context.Context, create bool) error {
 	}
 	var what, repair []string
 	for _, p := range problems {
-		what = append(what, p.What)
-		if !slices.Contains(repair, p.Repair+";") { // one statement may repair several things
-			repair = append(repair, p.Repair+";")
-		}
+		what, repair = append(what, p.What), append(repair, p.Repair)
 	}
-	return &halt.Error{Code: halt.Publication,
-		Reason: fmt.Sprintf("publication %q: %s", name, strings.Join(what, "; ")),
-		Risk:   "rows that are committed while this lasts are not in the stream, though they are in the table",
-		Remedy: "run " + strings.Join(repair, " ")}
+	return halt.Incomplete(name, what, repair)
 }
 
 // Drift returns a halt if the table or the publication differs from the state, or from the one that

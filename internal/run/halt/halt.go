@@ -6,6 +6,7 @@ package halt
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/decoder"
@@ -134,6 +135,21 @@ func Refused(err error) *Error {
 	}
 	return &Error{Code: Setup, Reason: "cannot log in to Postgres: " + r.Reason, Risk: RiskWAL, Remedy: r.Remedy,
 		Cause: err}
+}
+
+// Incomplete is the halt for a publication that leaves out rows or columns of the outbox: what is wrong, and the
+// statements that repair it; one may repair several things.
+func Incomplete(publication string, what, repairs []string) *Error {
+	var run []string
+	for _, statement := range repairs {
+		if statement += ";"; !slices.Contains(run, statement) {
+			run = append(run, statement)
+		}
+	}
+	return &Error{Code: Publication,
+		Reason: fmt.Sprintf("publication %q: %s", publication, strings.Join(what, "; ")),
+		Risk:   "rows that are committed while this lasts are not in the stream, though they are in the table",
+		Remedy: "run " + strings.Join(run, " ")}
 }
 
 // MissingColumn is the halt for an outbox that lacks a column, now or when the rows were inserted that come next.

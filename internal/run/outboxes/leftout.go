@@ -110,15 +110,9 @@ func (o *Outbox) misfit(why string) *halt.Error {
 func (t *Tables) incomplete(problems ...store.Problem) *halt.Error {
 	var what, repair []string
 	for _, p := range problems {
-		what = append(what, p.What)
-		if !slices.Contains(repair, p.Repair+";") { // one statement may repair several things
-			repair = append(repair, p.Repair+";")
-		}
+		what, repair = append(what, p.What), append(repair, p.Repair)
 	}
-	return &halt.Error{Code: halt.Publication,
-		Reason: fmt.Sprintf("publication %q: %s", t.config.Publication, strings.Join(what, "; ")),
-		Risk:   "rows that are committed while this lasts are not in the stream, though they are in the table",
-		Remedy: "run " + strings.Join(repair, " ")}
+	return halt.Incomplete(t.config.Publication, what, repair)
 }
 
 // leave leaves the outbox out from now on.
