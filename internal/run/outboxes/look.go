@@ -105,7 +105,8 @@ func (t *Tables) shared(ctx context.Context) (store.Outbox, error) {
 		}
 	}
 	t.mu.Lock()
-	t.shape, t.like = &shape, all[0].SQL
+	had := shape // what is returned is changed
+	t.shape, t.like = &had, all[0].SQL
 	for _, o := range t.all {
 		t.lend(o)
 	}
