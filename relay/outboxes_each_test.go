@@ -58,6 +58,9 @@ func TestALookAtTheWholeComesToEachTable(t *testing.T) {
 			b.waitRole(r, relay.RoleActive)
 			b.write(3, names...)
 			b.wantAll()
+			if _, err := r.Reconcile(t.Context()); err != nil { // no look is due from here on but the one asked for
+				t.Fatal(err)
+			}
 			tables := strings.Join(names, ".outbox_events, ") + ".outbox_events"
 			publication := "ALTER PUBLICATION " + b.c.Postgres.Publication
 			b.pg.Exec(t, publication+" DROP TABLE "+tables)
