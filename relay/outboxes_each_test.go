@@ -14,6 +14,7 @@ import (
 // A first start ends when it has registered the slot and not all outboxes yet. Break it catches: the rows of the others
 // left to a sweep, which publishes them after newer ones of their keys. Seen to fail so.
 func TestARegistrationThatWasCutOffLosesNoPlace(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2")
 	b.write(30, b.names...)
 	ctx := t.Context()
@@ -50,6 +51,7 @@ func TestARegistrationThatWasCutOffLosesNoPlace(t *testing.T) {
 // Break it catches: a look at the whole that leaves tables out, or never ends. Seen to fail with looks that
 // went on to the next table twice.
 func TestALookAtTheWholeComesToEachTable(t *testing.T) {
+	t.Parallel()
 	for _, names := range [][]string{{"tenant_1", "tenant_2"}, {"tenant_1", "tenant_2", "tenant_3"}} {
 		t.Run(fmt.Sprint(len(names)), func(t *testing.T) {
 			b := newTenants(t, names...)
@@ -78,6 +80,7 @@ func TestALookAtTheWholeComesToEachTable(t *testing.T) {
 // A look has seen that the publication lacks a table, which then gets it. Break it catches: the first events of the
 // table left out of the stream, until the next look, and published behind later ones. Seen to fail so.
 func TestATableThatGetsThePublicationIsTakenWithItsFirstEvent(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1")
 	b.c.Drift.Interval = config.Duration(time.Hour)
 	r, stop := b.start()

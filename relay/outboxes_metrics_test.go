@@ -13,6 +13,7 @@ import (
 // Breaks it catches: events of one outbox counted as another's, or not at all; a tenant that comes without a series.
 // Seen to fail with dead letters not counted.
 func TestMetricsCountByOutbox(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2")
 	r, _ := b.start()
 	b.waitRole(r, relay.RoleActive)

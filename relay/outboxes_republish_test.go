@@ -17,6 +17,7 @@ import (
 // cannot be read, or is gone, that stands in the way of those behind it. Seen to fail with what is left out, gone or
 // fails tried again.
 func TestRowsOfOneOutboxArePublishedAgain(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2", "tenant_3")
 	b.c.Drift.Interval = config.Duration(time.Hour) // the requests notice first
 	r, _ := b.start()

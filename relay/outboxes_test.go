@@ -102,6 +102,7 @@ func (b *tenants) wantAll() {
 // out of all but one table; a table that comes while the relay streams ignored; an outbox that a start forgets. Seen to
 // fail with the first table listed alone, and with relations that are new taken for strangers.
 func TestOutboxesOfAPatternAreEachPublishedInOrder(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2", "tenant_3")
 	b.write(50, b.names...)
 	r, stop := b.start()
@@ -135,6 +136,7 @@ func (b *tenants) publish(name string) {
 // A sweep finds what a table held before the publication had it, and publishes it after what the stream brought. Break
 // it catches: a table that comes counted as looked through.
 func TestATableThatComesIsSweptAtOnce(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1")
 	r, _ := b.start()
 	b.waitRole(r, relay.RoleActive)
@@ -151,6 +153,7 @@ func TestATableThatComesIsSweptAtOnce(t *testing.T) {
 // what was recorded of one outbox looked up for another; a catch-up after a lost slot that leaves an outbox out, or
 // publishes again what another one's journal has. Seen to fail with look-ups of one source for all.
 func TestOutboxesOutliveCutsTakeOversAndALostSlot(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2", "tenant_3")
 	r, stop := b.start()
 	b.waitRole(r, relay.RoleActive)
@@ -182,6 +185,7 @@ func TestOutboxesOutliveCutsTakeOversAndALostSlot(t *testing.T) {
 // Breaks it catches: a lane of one outbox that holds that of another, or is drained with it; a parked event or a dead
 // letter under another outbox's number. Seen to fail with lanes read under the slot's own number.
 func TestOutboxesWaitAndDieApart(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2")
 	r, _ := b.start()
 	b.waitRole(r, relay.RoleActive)
@@ -231,6 +235,7 @@ func TestOutboxesWaitAndDieApart(t *testing.T) {
 
 // Break it catches: {schema} taken for a column, or rendered for another outbox.
 func TestTopicsAndHeadersNameTheOutbox(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2")
 	b.c.Message.Topic = "{schema}.{table}"
 	b.c.Message.Headers = map[string]string{"schema": "tenant"}
@@ -258,6 +263,7 @@ func TestTopicsAndHeadersNameTheOutbox(t *testing.T) {
 // Breaks it catches: a table that changes taken for what it was, or for what others of its form are. Seen to fail with
 // tables of another form that are not read again.
 func TestATableThatChangesIsReadAgain(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2", "tenant_3")
 	r, _ := b.start()
 	b.waitRole(r, relay.RoleActive)
@@ -270,6 +276,7 @@ func TestATableThatChangesIsReadAgain(t *testing.T) {
 // Breaks it catches: tables from which another slot's relay publishes, published by this one, too: at its first start,
 // or when one comes. Seen to fail with neither looked for.
 func TestTablesOfAnotherSlotAreNotPublishedASecondTime(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2")
 	b.create("other_1")
 	slot, publication := b.c.Postgres.Slot, b.c.Postgres.Publication
@@ -296,6 +303,7 @@ func TestTablesOfAnotherSlotAreNotPublishedASecondTime(t *testing.T) {
 // Marked rows are the whole of what the new relay needs to know: each event comes once, and none is lost. Break it
 // catches: rows that are marked published again by the pattern's relay, or those that are not left out.
 func TestAnOutboxMovesToTheRelayOfAPattern(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2")
 	slot, publication := b.c.Postgres.Slot, b.c.Postgres.Publication
 	b.pg.Exec(t, "DROP VIEW IF EXISTS outbox_events_status") // of another outbox by that name
@@ -321,6 +329,7 @@ func TestAnOutboxMovesToTheRelayOfAPattern(t *testing.T) {
 // Break it catches: a first start with outbox.catch_up: false that finds the slot that init has made, and does not know
 // that it was made for it. Seen to fail, with the halt "baseline", without NoteBaseline.
 func TestOutboxesAreNotCaughtUpWithAfterInit(t *testing.T) {
+	t.Parallel()
 	b := newTenants(t, "tenant_1", "tenant_2")
 	b.c.Outbox.CatchUp = false
 	b.write(10, b.names...)

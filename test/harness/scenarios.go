@@ -110,6 +110,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 
 	"changes of a relay's file": {ci: 3, nightly: 50},
 	"relays of a directory":     {ci: 0, nightly: 60},
+	"ways out tried twice":      {ci: 0, nightly: 1}, // of an outbox that is left out: with a restart and without
 
 	"tenants":                       {ci: 40, nightly: 2_000},
 	"tenants' events a second":      {ci: 1_500, nightly: 5_000},
