@@ -143,7 +143,7 @@ type RabbitMQ struct {
 	StreamURL    string    `key:"stream_url" help:"of sink rabbitmq-stream: rabbitmq-stream://user@host:port/vhost, rabbitmq-stream+tls:// for TLS; message.topic is the stream"`
 	TLS          CertFiles `key:"tls"`
 
-	Consumers map[string]RabbitMQConsumer `key:"consumers" help:"consumers whose queues init --rabbitmq-topology creates: a queue with binding keys (bind, default #), retry queues (retry, default 1m, 5m, 15m), and <name>.dlq; with single_active: true it is delivered to one process at a time"`
+	Consumers map[string]RabbitMQConsumer `key:"consumers" help:"consumers whose queues init --rabbitmq-topology creates, with bind (default #), retry (default 1m, 5m, 15m) and single_active"`
 }
 
 func defaultRabbitMQ() RabbitMQ {

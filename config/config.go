@@ -30,7 +30,7 @@ type Config struct {
 	Reconcile     Reconcile      `key:"reconcile"`
 	Drift         Drift          `key:"drift"`
 	WAL           WAL            `key:"wal"`
-	LatencyTarget Duration       `key:"latency_target" help:"how much later than possible an event may leave, to save CPU; kafka.linger, if set, is a part of it; 0s: as early as possible"`
+	LatencyTarget Duration       `key:"latency_target" help:"delay that events may have, to save CPU; includes kafka.linger; 0s: none"`
 	ShutdownGrace Duration       `key:"shutdown_grace" help:"how long a stop waits for events in flight"`
 	OnHalt        string         `key:"on_halt" help:"stay: not ready, look again; exit: end the process with code 1"`
 	Inbox         Inbox          `key:"inbox"`
@@ -60,7 +60,7 @@ type Postgres struct {
 // Outbox describes the application's table.
 type Outbox struct {
 	Table         string   `key:"table" help:"the outbox table, schema.table"`
-	Tables        string   `key:"tables" help:"several outboxes on one slot, in schemas that a pattern chooses, such as tenant_*.outbox_events; instead of outbox.table"`
+	Tables        string   `key:"tables" help:"several outboxes on one slot; instead of outbox.table"`
 	Columns       Columns  `key:"columns"`
 	AfterPublish  string   `key:"after_publish" help:"what happens to a published row: mark, keep, delete"`
 	MarkSet       string   `key:"mark_set" help:"SET list that marks a row; default: published_at = now()"`
