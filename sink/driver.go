@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 )
 
@@ -53,6 +54,17 @@ type Driver interface {
 // Leaver is a [Driver] that keeps its brokers' ends for the engine on it, and must be notified when that one
 // has gone ([Engine.Abandon]): the next begins with what it reads back, or with the knowledge that nothing is missing.
 type Leaver interface{ Left() }
+
+// Recognizer is a [Driver] that finds in its topics what another process of this relay had sent, and what arrived when
+// the topics had been read back.
+type Recognizer interface {
+	// Recognize says which records are of the relay's outboxes, by what their header x-outbox-source has. It is called
+	// before they are read back.
+	Recognize(ours func(source string) bool)
+	// Unclaimed is the topic with the record of ours that was found first and is none of those that were given to Produce
+	// since, and the time at which it was found; zero: there is no such record.
+	Unclaimed() (topic string, since time.Time)
+}
 
 // Worded is a [Driver] whose broker has its own word for a topic, such as exchange or queue, and no partitions.
 // Messages to people use it.
@@ -152,6 +164,9 @@ type Outcome struct {
 	FirstOffset int64
 	// Accepted, or Written: the offset of each written record, where they do not follow the first; else nil.
 	Offsets []int64
+	// Open is the offset of the partition's first record of our outboxes, with or without a batch of this engine, that is
+	// known to be written and that no outcome has told of; 0: there is none. The driver need not count Beyond.
+	Open int64
 	// Beyond, with NotWritten or Unknown, lists the records behind the front that are written durably, in order of their
 	// indexes. The engine publishes them if it gives the batch up; until then the driver leaves them out of its requests.
 	Beyond []Placed
@@ -179,6 +194,32 @@ type Outcome struct {
 	Alone bool
 	// Throttle is the pause that the node asked for with its answer. That is not an error.
 	Throttle time.Duration
+}
+
+// offset is that of record i, which is written; -1 when the broker could not say.
+func (o *Outcome) offset(i int) int64 {
+	switch {
+	case o.Offsets != nil:
+		return o.Offsets[i]
+	case o.FirstOffset >= 0:
+		return o.FirstOffset + int64(i)
+	}
+	return -1
+}
+
+// complete is the offset in front of which all records of ours have results, but for those that are to be published by
+// this outcome; placed are written and to be told of later.
+func (o *Outcome) complete(placed []Placed) int64 {
+	first := int64(math.MaxInt64)
+	if o.Open > 0 {
+		first = o.Open
+	}
+	for _, p := range placed {
+		if p.Offset >= 0 {
+			first = min(first, p.Offset)
+		}
+	}
+	return first
 }
 
 // Placed is a record of a batch that is written, by index, and its offset; -1 when the broker could not say.

@@ -35,8 +35,10 @@ func (e *Engine) giveBack(p *partition, now time.Time) {
 	var stay []*Record
 	for i, r := range b.Records {
 		if len(beyond) > 0 && beyond[0].Index == i {
-			e.publishOne(p, r, beyond[0].Offset, now)
+			r.Offset = beyond[0].Offset
 			beyond = beyond[1:]
+			r.Complete = min(r.Offset+1, b.Outcome.complete(beyond))
+			e.publishOne(p, r, now)
 			p.topic.queued--
 			continue
 		}

@@ -284,15 +284,15 @@ func (e *Engine) publish(p *partition, b *Batch, n int, now time.Time) {
 		panic(fmt.Sprintf("sink: the driver gave %d offsets for %d written records", len(o.Offsets), n))
 	}
 	p.accepted = now
-	for i, r := range b.Records[:n] {
-		offset := int64(-1)
-		switch {
-		case o.Offsets != nil:
-			offset = o.Offsets[i]
-		case o.FirstOffset >= 0:
-			offset = o.FirstOffset + int64(i)
-		}
-		e.publishOne(p, r, offset, now)
+	complete := o.complete(o.Beyond) // of what comes after them
+	for i := n - 1; i >= 0; i-- {
+		r := b.Records[i]
+		r.Offset = o.offset(i)
+		r.Complete = min(r.Offset+1, complete)
+		complete = min(complete, r.Offset)
+	}
+	for _, r := range b.Records[:n] {
+		e.publishOne(p, r, now)
 	}
 	if p.topic.diverted {
 		p.topic.accepts()
@@ -301,12 +301,13 @@ func (e *Engine) publish(p *partition, b *Batch, n int, now time.Time) {
 	e.switchIfDrained(p.topic)
 }
 
-func (e *Engine) publishOne(p *partition, r *Record, offset int64, now time.Time) {
+// publishOne gives a record back as published; its offset is set.
+func (e *Engine) publishOne(p *partition, r *Record, now time.Time) {
 	if l := r.engine.lane; l != nil {
 		l.retrying--
 		r.engine.lane, r.engine.generation = nil, 0
 	}
-	r.Partition, r.Offset = p.number, offset
+	r.Partition = p.number
 	e.finish(r, Published, now)
 }
 

@@ -36,6 +36,7 @@ type Record struct {
 	Result     Result
 	Partition  int32
 	Offset     int64     // of a published record; -1 when the broker could not say
+	Complete   int64     // of a published record: all of ours in front of this offset of the partition have results by now
 	At         time.Time // when the result was known
 	Generation uint64    // of the held lane, with Rejected and Held
 	Reason     *Reason   // why it was rejected; nil otherwise

@@ -2,8 +2,8 @@
 // the topics back from there. It writes nothing: who saves it takes it. Tested where a relay is killed, in package
 // relay and test.
 //
-// Results of a partition come in the order of its offsets, and journal jobs are cut from them one after another, so
-// when a job and all before it are committed, so is everything of a partition up to the job's last record of it.
+// Journal jobs are cut from the results one after another, so when a job and all before it are committed, so is
+// everything of a partition in front of what the job's last record of it says is complete: see [sink.Record.Complete].
 package frontier
 
 import (
@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/store"
+	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 // Frontier follows jobs of type J. But for Take and GiveBack one goroutine uses it.
@@ -49,20 +50,21 @@ type Ends []end
 type end struct {
 	of   partition
 	next int64
+	past int64 // where the last record ends, which may be further
 }
 
 // Note adds a published record to the job. Records of one batch follow each other, so most only extend a run.
-func (e *Ends) Note(topic string, number int32, offset int64) {
-	if offset < 0 {
+func (e *Ends) Note(r *sink.Record) {
+	if r.Offset < 0 {
 		return // the broker could not say; a later record of the partition will
 	}
 	if n := len(*e); n > 0 {
-		if last := &(*e)[n-1]; last.of.number == number && last.of.topic == topic {
-			last.next = offset + 1
+		if last := &(*e)[n-1]; last.of.number == r.Partition && last.of.topic == r.Topic {
+			last.next, last.past = r.Complete, r.Offset+1
 			return
 		}
 	}
-	*e = append(*e, end{partition{topic, number}, offset + 1})
+	*e = append(*e, end{partition{r.Topic, r.Partition}, r.Complete, r.Offset + 1})
 }
 
 // Issue is called when the job goes to a writer.
@@ -118,8 +120,8 @@ func (f *Frontier[J]) compare(e end) {
 		return
 	}
 	delete(f.expected, e.of) // from now on the driver compares
-	if e.next <= was {
-		f.behind = append(f.behind, Behind{e.of.topic, e.of.number, was, e.next})
+	if e.past <= was {
+		f.behind = append(f.behind, Behind{e.of.topic, e.of.number, was, e.past})
 	}
 }
 
