@@ -147,6 +147,19 @@ func (s *session) origins() recovery.Origins {
 	return o
 }
 
+// announceSources says to the driver which of the records that it finds are of this slot's relays.
+func (s *session) announceSources() {
+	driver, finds := s.r.driver.(sink.Recognizer)
+	if !finds {
+		return
+	}
+	origins, has := s.origins(), func(int32) bool { return false }
+	if s.r.outboxes != nil {
+		has = s.r.outboxes.Has
+	}
+	driver.Recognize(func(source string) bool { return origins.Ours(source, has) })
+}
+
 // compatible refuses a server that is not the one that the state was written for.
 func (s *session) compatible() error {
 	if s.grant.System.ID == s.state.SystemID {
@@ -188,6 +201,7 @@ func (s *session) takeOver(ctx, working context.Context, table store.Outbox) err
 	if err = s.openSources(working, table, &s.decoding); err != nil {
 		return err
 	}
+	s.announceSources()
 	s.decoder = decoder.New(s.decoding)
 	term.settler.UseEncoder(s.Encoder())
 	s.known = term.inflight.Snapshot()

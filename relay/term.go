@@ -42,7 +42,8 @@ const (
 // term holds what this process may have in memory because no other relay has had the slot since: events in flight,
 // parked, diverted or held, and what settles it. Run makes it, whole, by newTerm. It ends with the process, or when
 // another relay turns out to have had the slot, and is dropped then: what was in flight may have been settled by the
-// other one, or parked, or be out of its place by now. Nothing of it is left to be reset, the next one begins from
+// other one, or parked, or be out of its place by now. It also ends when a topic turns out to have a record of a relay
+// that was replaced which it cannot know of. Nothing of it is left to be reset, the next one begins from
 // zero, as after a crash.
 //
 // A term lasts across sessions: what is in flight when a stream breaks is recognised when it comes again, and attached
@@ -105,7 +106,7 @@ func (t *term) superseded(state *store.State) bool {
 }
 
 // run runs sessions, and what works beside them, until the context ends or the relay halts permanently. It returns
-// bootstrap.ErrSuperseded when another relay has had the slot: then everything that was in flight is dropped, as in a
+// bootstrap.ErrSuperseded when another relay has had the slot, or restart.ErrArrived: then everything that was in flight is dropped, as in a
 // crash, and the next term finds out about it as a start after a crash does. None of it can be sent or parked any
 // more: the lease's proof is gone since the last session ended, and all goroutines of the term have ended when run
 // returns; a write that the server still does is under an older epoch. graceOver begins the grace of a stop that
@@ -125,10 +126,10 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 	}
 	err := t.supervise(ctx)
 	end, patience, dropped := t.engine.Close, time.Second, t.r.health.Role() == RoleStandby
-	if errors.Is(err, bootstrap.ErrSuperseded) {
+	if endsTerm(err) {
 		end, patience, dropped = t.engine.Abandon, abandonPatience, true
-		t.r.log.Warn().Int("in_flight", t.inflight.Len()).
-			Msg("another relay had the slot; dropping what was in flight, and looking it up as after a crash")
+		t.r.log.Warn().Err(err).Int("in_flight", t.inflight.Len()).
+			Msg("dropping what was in flight, and looking it up as after a crash")
 	} else {
 		if !errors.Is(err, ErrGraceOver) {
 			err = errors.Join(err, t.settleRest(graceOver()))
@@ -144,6 +145,11 @@ func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error 
 		return err // requests that were cut off are no failure
 	}
 	return errors.Join(err, ended)
+}
+
+// endsTerm reports whether the term ends and another one follows.
+func endsTerm(err error) bool {
+	return errors.Is(err, bootstrap.ErrSuperseded) || errors.Is(err, restart.ErrArrived)
 }
 
 // settleRest waits, once there is no session any more, for what was sent to be recorded, or the next start would send
@@ -186,7 +192,7 @@ func (t *term) supervise(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return t.r.stopped(err)
-		case errors.Is(err, bootstrap.ErrSuperseded):
+		case endsTerm(err):
 			return err
 		}
 		lasted, role := time.Since(begun), t.r.health.Role()

@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/run/restart"
 	"github.com/cdc-relay/cdc-relay/internal/store"
 	"github.com/cdc-relay/cdc-relay/internal/watch/meter"
+	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 const (
@@ -109,6 +110,7 @@ func (w *watch) step(ctx context.Context) {
 	if role == RoleActive || role == RoleCatchUp {
 		w.saveProgress(ctx, s, role)
 	}
+	w.term.lookForArrived(s)
 	due := time.Since(w.compared) >= time.Duration(w.r.c.Drift.Interval) || s.suspect.Swap(false)
 	if due && (role == RoleActive || s.taking()) {
 		w.compared = time.Now()
@@ -215,6 +217,30 @@ func (t *term) saveOffsets(ctx context.Context) error {
 		t.settler.GiveBackOffsets(offsets)
 	}
 	return err
+}
+
+const (
+	// arrivedPatience is how long a record that arrived late waits for its event to be sent: most are in flight. The
+	// others are parked, or no events any more.
+	arrivedPatience = 30 * time.Second
+	// arrivedEvery is the least time between two terms that end for that, should something go on to write such records.
+	arrivedEvery = 10 * time.Minute
+)
+
+// lookForArrived ends the term when a topic has a record of ours, since it was read back, that has turned out to be
+// none of those that were sent since. Until it is recorded the topic's offsets that are saved stay in front of it, and
+// a start reads back ever more.
+func (t *term) lookForArrived(s *session) {
+	driver, finds := t.r.driver.(sink.Recognizer)
+	if !finds {
+		return
+	}
+	topic, since := driver.Unclaimed()
+	if since.IsZero() || time.Since(since) < arrivedPatience || time.Since(t.r.arrived) < arrivedEvery {
+		return
+	}
+	t.r.arrived = time.Now()
+	s.fail(fmt.Errorf("%w: in %s", restart.ErrArrived, topic))
 }
 
 // lookAtSlot renews the session's lease, or ends the session if another connection holds the slot. Nil: it could not

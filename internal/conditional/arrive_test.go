@@ -32,7 +32,7 @@ func TestWhatMayArriveIsUnknownUntilAnotherAppendIsAccepted(t *testing.T) {
 	away := conditional.Answer{Verdict: sink.NotWritten, Err: errors.New("no one leads the log")}
 	m := &scripted{&memory{dice: rand.New(rand.NewPCG(1, 1))},
 		[]conditional.Answer{{Verdict: sink.Unknown, Err: errors.New("no answer")}, away}}
-	log := conditional.NewLog()
+	log := conditional.NewLog(new(conditional.Outboxes))
 	if err := log.Start(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}

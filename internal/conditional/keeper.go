@@ -3,8 +3,6 @@ package conditional
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -41,14 +39,7 @@ func (l *Log) keepSafe(ctx context.Context, s Stream, batches []*sink.Batch) (fa
 			}
 		}
 	}
-	for m, offsets := range maps.Clone(l.strays) { // they are found again
-		offsets = slices.DeleteFunc(slices.Clone(offsets), func(offset int64) bool { return offset > l.safe })
-		if len(offsets) == 0 {
-			delete(l.strays, m)
-		} else {
-			l.strays[m] = offsets
-		}
-	}
+	l.cutStrays(l.safe)
 	l.end, l.doubt = l.safe, true
 	return nil
 }

@@ -11,9 +11,6 @@ import (
 )
 
 const (
-	// strayLimit is how many marks of what was found behind the end are kept until a record claims them: several times
-	// what a relay can have sent without knowing its fate (limits.max_unrecorded). The oldest are forgotten first.
-	strayLimit = 1 << 16
 	// rounds is how often one call appends again after the log had another end. A log that others write to all the time
 	// goes on in the next call.
 	rounds = 16
@@ -38,6 +35,7 @@ var ErrWentBack = errors.New("the log ends before its last acknowledged entry")
 //     when it was told: that could not be told from what stood there before, and no condition would fail.
 //   - C5: of a [Keeper], a record is told to be written only once the log is kept up to it. What is behind safe counts
 //     as unknown when that fails: it is read again, from whichever server answers then.
+//   - C6: no record of ours that was found and not claimed stands before [sink.Outcome.Open].
 type Log struct {
 	// WentBack is told when the log's end went back. It is set before the first use and must be quick.
 	WentBack func(was, is int64)
@@ -53,11 +51,14 @@ type Log struct {
 
 	strays map[Mark][]int64 // offsets of entries that no one claimed, in order
 	order  []Mark           // of strays, oldest first; may name what was claimed
+
+	outboxes *Outboxes
+	open     open // of strays, those of our outboxes
 }
 
-// NewLog returns a log whose end is unknown.
-func NewLog() *Log {
-	l := &Log{turn: make(chan struct{}, 1), strays: make(map[Mark][]int64)}
+// NewLog returns a log whose end is unknown, for records of the outboxes.
+func NewLog(outboxes *Outboxes) *Log {
+	l := &Log{turn: make(chan struct{}, 1), strays: make(map[Mark][]int64), outboxes: outboxes}
 	l.turn <- struct{}{}
 	return l
 }
@@ -116,8 +117,8 @@ func (l *Log) proved(batches []*sink.Batch) time.Time {
 func (l *Log) Forget() {
 	<-l.turn
 	defer l.give()
-	l.known, l.doubt, l.told, l.order = false, false, time.Time{}, nil
-	clear(l.strays)
+	l.known, l.doubt, l.told = false, false, time.Time{}
+	l.dropStrays()
 }
 
 func (l *Log) take(ctx context.Context) error {
@@ -161,6 +162,10 @@ func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
 	}
 	for _, b := range batches {
 		b.Outcome = l.outcome(s, b, answer)
+	}
+	first := l.open.first() // what was refused may have left more
+	for _, b := range batches {
+		b.Outcome.Open = first
 	}
 }
 
@@ -270,15 +275,15 @@ func (l *Log) learn(ctx context.Context, s Stream) error {
 		return nil
 	}
 	end, err := s.Behind(ctx, l.end, func(f Found) {
-		l.keep(f)
+		l.found(f)
 		l.end = max(l.end, f.Offset)
 	})
 	if errors.Is(err, ErrWentBack) {
 		if l.WentBack != nil {
 			l.WentBack(l.end, end)
 		}
-		clear(l.strays)
-		l.order, l.end, l.safe, l.doubt = nil, end, end, false
+		l.dropStrays()
+		l.end, l.safe, l.doubt = end, end, false
 		return nil
 	}
 	if err != nil {
@@ -286,54 +291,6 @@ func (l *Log) learn(ctx context.Context, s Stream) error {
 	}
 	l.end, l.doubt = max(l.end, end), false
 	return nil
-}
-
-// keep remembers an entry until a record claims it. Those of other writers, which none will claim, would push ours out.
-func (l *Log) keep(f Found) {
-	if f.Mark == (Mark{}) {
-		return
-	}
-	if len(l.order) >= strayLimit {
-		l.claimOne(l.order[0])
-		l.order = l.order[1:]
-	}
-	l.order = append(l.order, f.Mark)
-	l.strays[f.Mark] = append(l.strays[f.Mark], f.Offset)
-}
-
-// claimOne takes the first entry with the mark.
-func (l *Log) claimOne(m Mark) (offset int64, found bool) {
-	offsets := l.strays[m]
-	if len(offsets) == 0 {
-		return 0, false
-	}
-	if len(offsets) == 1 {
-		delete(l.strays, m)
-	} else {
-		l.strays[m] = offsets[1:]
-	}
-	if len(l.strays) == 0 {
-		l.order = nil
-	}
-	return offsets[0], true
-}
-
-// claim finds records of the batches that are in the log already.
-func (l *Log) claim(s Stream, batches []*sink.Batch) {
-	if len(l.strays) == 0 {
-		return
-	}
-	for _, b := range batches {
-		p := b.State.(*progress)
-		for i, r := range b.Records {
-			if p.offsets[i] >= 0 {
-				continue
-			}
-			if offset, found := l.claimOne(markOf(s, r)); found {
-				p.offsets[i] = offset
-			}
-		}
-	}
 }
 
 // undone lists the records that are not known to be written, and where their offsets belong.

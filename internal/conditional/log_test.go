@@ -207,7 +207,7 @@ func play(t *testing.T, seed uint64) {
 	m := &memory{dice: rand.New(rand.NewPCG(seed, 0)), faults: 1, portion: int(seed % 4)}
 	const events = 40
 	var old *relay
-	now := &relay{log: conditional.NewLog(), said: map[int]int64{}} // the first one has nothing to read back
+	now := &relay{log: conditional.NewLog(new(conditional.Outboxes)), said: map[int]int64{}} // the first one has nothing to read back
 	relays := []*relay{now}
 	if m.chance(0.2) { // and does not ask for the end until it has lost its place
 		now.fill(m, events)
@@ -235,7 +235,7 @@ func play(t *testing.T, seed uint64) {
 
 // takeOver makes a relay that goes on behind what it read, or what is known where it could not read all.
 func takeOver(m *memory) *relay {
-	r := &relay{log: conditional.NewLog(), said: map[int]int64{}}
+	r := &relay{log: conditional.NewLog(new(conditional.Outboxes)), said: map[int]int64{}}
 	known, deferred := len(m.entries), m.chance(0.3)
 	if !deferred || m.chance(0.3) { // several topics may share the log, and one of them was read
 		if err := r.log.Start(context.Background(), int64(known)); err != nil {
@@ -286,7 +286,7 @@ func judge(t *testing.T, seed uint64, m *memory, relays []*relay, events int) {
 // record blamed.
 func TestRefusalNamesItsRecord(t *testing.T) {
 	m := &memory{dice: rand.New(rand.NewPCG(1, 1))}
-	log := conditional.NewLog()
+	log := conditional.NewLog(new(conditional.Outboxes))
 	if err := log.Start(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -318,7 +318,7 @@ func TestRefusalNamesItsRecord(t *testing.T) {
 // fail with WentBack not told.
 func TestLogThatWentBackIsToldAndFollowed(t *testing.T) {
 	m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"a", "b", "c"}}
-	log := conditional.NewLog()
+	log := conditional.NewLog(new(conditional.Outboxes))
 	var was, is int64
 	log.WentBack = func(before, now int64) { was, is = before, now }
 	if err := log.Start(t.Context(), 3); err != nil {
@@ -347,7 +347,7 @@ func (s shrunk) Behind(ctx context.Context, end int64, each func(conditional.Fou
 // Seen to fail with claims that stay.
 func TestEntryIsClaimedOnce(t *testing.T) {
 	m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"a"}}
-	log := conditional.NewLog()
+	log := conditional.NewLog(new(conditional.Outboxes))
 	if err := log.Start(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -365,7 +365,7 @@ func TestOtherWritersPushNothingOut(t *testing.T) {
 	for range 1<<16 + 1 {
 		m.entries = append(m.entries, foreign)
 	}
-	log := conditional.NewLog()
+	log := conditional.NewLog(new(conditional.Outboxes))
 	if err := log.Start(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,9 @@ func markOf(s Stream, r *sink.Record) Mark {
 // Digest makes a [Mark] of a record's parts, in the order in which they are added. Marks of this form are stored in the
 // notes of BullMQ's jobs: it must not change.
 type Digest struct {
-	hash hash.Hash
-	ours bool // a relay has written it
+	hash   hash.Hash
+	ours   bool   // a relay has written it
+	source []byte // that one's
 }
 
 // NewDigest begins a mark.
@@ -49,8 +50,8 @@ func (d *Digest) AddHeader(name string, value []byte) {
 	case "x-outbox-position", "x-outbox-epoch", "x-outbox-retry", "x-outbox-late":
 		return
 	case "x-outbox-source": // <system id>/<timeline>/<source>; the source is random
+		d.ours, d.source = true, value
 		value = value[bytes.LastIndexByte(value, '/')+1:]
-		d.ours = true
 	}
 	d.Add([]byte(name))
 	d.Add(value)
@@ -63,4 +64,9 @@ func (d *Digest) Mark() (m Mark) {
 	}
 	copy(m[:], d.hash.Sum(nil))
 	return m
+}
+
+// Found is what was added, as an entry of a log.
+func (d *Digest) Found(offset int64) Found {
+	return Found{Offset: offset, Mark: d.Mark(), Source: string(d.source)}
 }

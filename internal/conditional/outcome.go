@@ -29,7 +29,7 @@ func (l *Log) outcome(s Stream, b *sink.Batch, a result) sink.Outcome {
 	}
 	for i := front + 1; i < len(offsets); i++ { // the batch is cut again: what is written behind the front is found again
 		if offsets[i] >= 0 {
-			l.keep(Found{offsets[i], markOf(s, b.Records[i])})
+			l.keep(markOf(s, b.Records[i]), offsets[i], true)
 		}
 	}
 	o := sink.Outcome{Verdict: sink.Refused, Guilty: []int{guilty}, Reasons: []*sink.Reason{a.Reason}, Code: a.Code}

@@ -30,7 +30,7 @@ func (s slow) Append(ctx context.Context, end int64, records []*sink.Record) con
 func TestAnOldPermissionAppendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{dice: rand.New(rand.NewPCG(1, 1))}
-		log := conditional.NewLog()
+		log := conditional.NewLog(new(conditional.Outboxes))
 		if err := log.Start(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func (s lazy) Append(ctx context.Context, end int64, records []*sink.Record) con
 func TestPortionsAskAgainWhetherTheyMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{dice: rand.New(rand.NewPCG(1, 1)), portion: 2}
-		log := conditional.NewLog()
+		log := conditional.NewLog(new(conditional.Outboxes))
 		if err := log.Start(t.Context(), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestPortionsAskAgainWhetherTheyMay(t *testing.T) {
 func TestRequestThatWaitedForAnotherAsksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"one"}}
-		log := conditional.NewLog()
+		log := conditional.NewLog(new(conditional.Outboxes))
 		if err := log.Start(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestRequestThatWaitedForAnotherAsksAgain(t *testing.T) {
 // fail with an append in the same call, and with what is to be proved forgotten after the call.
 func TestEndThatWasAskedForWaitsForAPermission(t *testing.T) {
 	m := &memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"its successor's"}}
-	log := conditional.NewLog()
+	log := conditional.NewLog(new(conditional.Outboxes))
 	began := time.Now()
 	b, other := &sink.Batch{Records: []*sink.Record{{Value: []byte("a")}}}, &sink.Batch{
 		Records: []*sink.Record{{Value: []byte("b")}}, Proved: began}

@@ -10,6 +10,7 @@ import (
 type Found struct {
 	Offset int64
 	Mark   Mark
+	Source string // what its header x-outbox-source says
 }
 
 // Answer is the result of an append.

@@ -9,6 +9,7 @@ import (
 
 	client "github.com/nats-io/nats.go"
 
+	"github.com/cdc-relay/cdc-relay/internal/conditional"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
 
@@ -32,6 +33,8 @@ type Driver struct {
 	learner sync.WaitGroup
 	dialing chan struct{} // holds a token while no one dials
 	alarms  sink.AlarmBook
+
+	outboxes conditional.Outboxes
 
 	mu      sync.Mutex // guards what follows
 	nc      *client.Conn
@@ -59,6 +62,8 @@ var (
 	_ sink.Deferrer = (*Driver)(nil)
 	_ sink.Witness  = (*Driver)(nil)
 	_ sink.Leaver   = (*Driver)(nil)
+
+	_ sink.Recognizer = (*Driver)(nil)
 )
 
 // New makes a driver. It connects in the background, when the first topic is asked for.
@@ -165,6 +170,19 @@ func (d *Driver) Left() {
 	for _, s := range streams {
 		s.log.Forget()
 	}
+}
+
+// Recognize implements [sink.Recognizer].
+func (d *Driver) Recognize(ours func(source string) bool) { d.outboxes.Recognize(ours) }
+
+// Unclaimed implements [sink.Recognizer].
+func (d *Driver) Unclaimed() (stream string, since time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.streams {
+		conditional.First(&stream, &since, s.name, s.log)
+	}
+	return stream, since
 }
 
 // AnsweredSince reports whether servers have told of the topics, asked after that time. While they have not, it makes

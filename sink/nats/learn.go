@@ -154,7 +154,7 @@ func (d *Driver) streamNamed(name string) *stream {
 			return s
 		}
 	}
-	s := &stream{driver: d, name: name, node: int32(len(d.streams)), log: conditional.NewLog()}
+	s := &stream{driver: d, name: name, node: int32(len(d.streams)), log: conditional.NewLog(&d.outboxes)}
 	s.log.WentBack = func(was, is int64) { d.wentBack(s, was, is) }
 	d.streams = append(d.streams, s)
 	return s

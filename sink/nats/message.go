@@ -116,8 +116,8 @@ func sizeOf(r *sink.Record) int {
 	return size
 }
 
-// markOf identifies the message by what does not differ between two relays that send the same event.
-func markOf(subject string, headers client.Header, data []byte) conditional.Mark {
+// digestOf identifies the message by what does not differ between two relays that send the same event.
+func digestOf(subject string, headers client.Header, data []byte) *conditional.Digest {
 	digest := conditional.NewDigest()
 	digest.Add([]byte(subject))
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -132,5 +132,5 @@ func markOf(subject string, headers client.Header, data []byte) conditional.Mark
 		data = []byte{} // what is read back does not differ
 	}
 	digest.Add(data)
-	return digest.Mark()
+	return digest
 }

@@ -62,7 +62,7 @@ func (s *stream) Mark(r *sink.Record) conditional.Mark {
 	if reason != nil {
 		return conditional.Mark{} // nothing in a stream has it
 	}
-	return markOf(m.Subject, m.Header, m.Data)
+	return digestOf(m.Subject, m.Header, m.Data).Mark()
 }
 
 // Portion implements [conditional.Stream]: an atomic batch; else all messages leave before the first is answered, but
@@ -293,7 +293,7 @@ func (s *stream) Behind(ctx context.Context, end int64, each func(conditional.Fo
 			if failed != nil {
 				headers = nil // not one of ours
 			}
-			each(conditional.Found{Offset: m.Seq, Mark: markOf(m.Subject, headers, m.Data)})
+			each(digestOf(m.Subject, headers, m.Data).Found(m.Seq))
 		}
 		if found == nil {
 			return end, err

@@ -3,7 +3,9 @@ package redis
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/conditional"
 	"github.com/cdc-relay/cdc-relay/internal/redisconn"
 	"github.com/cdc-relay/cdc-relay/sink"
 )
@@ -16,6 +18,8 @@ type BullMQ struct {
 	changed chan struct{} // never closed: queues exist as soon as something is added
 	alarms  sink.AlarmBook
 	queues  sink.Nodes[*queue]
+
+	outboxes conditional.Outboxes
 }
 
 var (
@@ -23,6 +27,8 @@ var (
 	_ sink.Deferrer = (*BullMQ)(nil)
 	_ sink.Witness  = (*BullMQ)(nil)
 	_ sink.Leaver   = (*BullMQ)(nil)
+
+	_ sink.Recognizer = (*BullMQ)(nil)
 )
 
 // NewBullMQ makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.
@@ -84,6 +90,17 @@ func (d *BullMQ) Left() {
 	for _, q := range d.queues.All() {
 		q.log.Forget()
 	}
+}
+
+// Recognize implements [sink.Recognizer].
+func (d *BullMQ) Recognize(ours func(source string) bool) { d.outboxes.Recognize(ours) }
+
+// Unclaimed implements [sink.Recognizer].
+func (d *BullMQ) Unclaimed() (topic string, since time.Time) {
+	for _, q := range d.queues.All() {
+		conditional.First(&topic, &since, q.name, q.log)
+	}
+	return topic, since
 }
 
 // Examine is [redisconn.Server.Examine], which also reads the end of the queue, "" for none: a user may lack its keys.

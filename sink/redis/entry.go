@@ -52,13 +52,13 @@ func sizeOfEntry(r *sink.Record) int {
 	return size
 }
 
-// markOfEntry identifies an entry by what does not differ between two relays that send the same event.
-func markOfEntry(fields []any) conditional.Mark {
+// digestOf identifies an entry by what does not differ between two relays that send the same event.
+func digestOf(fields []any) *conditional.Digest {
 	digest := conditional.NewDigest()
 	for i := 0; i+1 < len(fields); i += 2 {
 		digest.AddHeader(text(fields[i]), []byte(text(fields[i+1])))
 	}
-	return digest.Mark()
+	return digest
 }
 
 func text(v any) string {

@@ -48,7 +48,7 @@ const (
 )
 
 func newQueue(d *BullMQ, name string) *queue {
-	q := &queue{driver: d, name: name, log: conditional.NewLog(), jobs: d.config.Prefix + ":" + name + ":"}
+	q := &queue{driver: d, name: name, log: conditional.NewLog(&d.outboxes), jobs: d.config.Prefix + ":" + name + ":"}
 	// Not among the queue's own keys, where the libraries clean up, and in the same slot of a cluster.
 	ours := "cdc-relay:" + q.jobs
 	q.keys = []string{ours + "end", ours + "notes"}
@@ -179,7 +179,7 @@ func (q *queue) Behind(ctx context.Context, end int64, each func(conditional.Fou
 		return end, err
 	}
 	for _, k := range kept {
-		each(conditional.Found{Offset: k.position, Mark: conditional.Mark(k.note.Mark)})
+		each(conditional.Found{Offset: k.position, Mark: conditional.Mark(k.note.Mark), Source: string(k.note.Source)})
 	}
 	return last, nil
 }

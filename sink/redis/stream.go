@@ -56,7 +56,7 @@ func (s *stream) End(ctx context.Context) (int64, error) {
 }
 
 // Mark implements [conditional.Stream].
-func (s *stream) Mark(r *sink.Record) conditional.Mark { return markOfEntry(appendFields(nil, r)) }
+func (s *stream) Mark(r *sink.Record) conditional.Mark { return digestOf(appendFields(nil, r)).Mark() }
 
 // Portion implements [conditional.Stream].
 func (s *stream) Portion() int { return scriptRecords }
@@ -150,7 +150,7 @@ func (s *stream) Behind(ctx context.Context, end int64, each func(conditional.Fo
 			return end, err
 		}
 		for _, e := range entries {
-			each(conditional.Found{Offset: e.offset, Mark: markOfEntry(e.fields)})
+			each(digestOf(e.fields).Found(e.offset))
 			end = e.offset
 		}
 		if len(entries) < readRecords {

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/conditional"
 	"github.com/cdc-relay/cdc-relay/internal/redisconn"
@@ -21,6 +22,8 @@ type Streams struct {
 	changed chan struct{} // never closed: streams exist as soon as something is added
 	alarms  sink.AlarmBook
 	streams sink.Nodes[*stream]
+
+	outboxes conditional.Outboxes
 }
 
 var (
@@ -28,6 +31,8 @@ var (
 	_ sink.Deferrer = (*Streams)(nil)
 	_ sink.Witness  = (*Streams)(nil)
 	_ sink.Leaver   = (*Streams)(nil)
+
+	_ sink.Recognizer = (*Streams)(nil)
 )
 
 // NewStreams makes a driver. It connects when it is used, and asks the server every two seconds whether it is there.
@@ -81,6 +86,17 @@ func (d *Streams) Left() {
 	}
 }
 
+// Recognize implements [sink.Recognizer].
+func (d *Streams) Recognize(ours func(source string) bool) { d.outboxes.Recognize(ours) }
+
+// Unclaimed implements [sink.Recognizer].
+func (d *Streams) Unclaimed() (topic string, since time.Time) {
+	for _, s := range d.streams.All() {
+		conditional.First(&topic, &since, s.key, s.log)
+	}
+	return topic, since
+}
+
 // Examine is [redisconn.Server.Examine], which also reads the end of the stream, "" for none: a user may lack its key.
 func (d *Streams) Examine(ctx context.Context, stream string) (text string, risky bool, err error) {
 	if text, risky, err = d.Server.Examine(ctx); err == nil && stream != "" {
@@ -92,7 +108,7 @@ func (d *Streams) Examine(ctx context.Context, stream string) (text string, risk
 
 func (d *Streams) streamOf(topic string) (s *stream, node int32) {
 	return d.streams.Of(topic, func() *stream {
-		s := &stream{driver: d, key: topic, log: conditional.NewLog()}
+		s := &stream{driver: d, key: topic, log: conditional.NewLog(&d.outboxes)}
 		s.log.WentBack = func(was, is int64) { d.wentBack(topic, was, is) }
 		return s
 	})

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/conditional"
 	"github.com/cdc-relay/cdc-relay/sink"
@@ -16,12 +17,14 @@ import (
 // add, a stream's end and its entries asked for and appends sent, is made up.
 type logDriver struct {
 	*driver
-	streams sink.Nodes[*logStream]
+	streams  sink.Nodes[*logStream]
+	outboxes conditional.Outboxes
 }
 
 var (
-	_ sink.Deferrer = (*logDriver)(nil)
-	_ sink.Leaver   = (*logDriver)(nil)
+	_ sink.Deferrer   = (*logDriver)(nil)
+	_ sink.Leaver     = (*logDriver)(nil)
+	_ sink.Recognizer = (*logDriver)(nil)
 )
 
 // logStream is one stream as package conditional sees it.
@@ -42,7 +45,7 @@ func (d *logDriver) of(topic string) (*logStream, int32) {
 	return d.streams.Of(name, func() *logStream {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		s := &logStream{p: d.p, name: name, part: w.cluster.topics[topic].partitions[0], log: conditional.NewLog(),
+		s := &logStream{p: d.p, name: name, part: w.cluster.topics[topic].partitions[0], log: conditional.NewLog(&d.outboxes),
 			asked: map[string]uint64{}}
 		s.log.WentBack = func(was, is int64) {
 			w.mu.Lock()
@@ -85,6 +88,17 @@ func (d *logDriver) Left() {
 	for _, s := range d.streams.All() {
 		s.log.Forget()
 	}
+}
+
+// Recognize implements [sink.Recognizer].
+func (d *logDriver) Recognize(ours func(source string) bool) { d.outboxes.Recognize(ours) }
+
+// Unclaimed implements [sink.Recognizer].
+func (d *logDriver) Unclaimed() (topic string, since time.Time) {
+	for _, s := range d.streams.All() {
+		conditional.First(&topic, &since, s.name, s.log)
+	}
+	return topic, since
 }
 
 // end is the offset of the last entry. Called with mu held.
@@ -159,7 +173,8 @@ func (s *logStream) Behind(ctx context.Context, end int64, each func(conditional
 		last = s.part.end()
 		for i := end + 1; i <= last; i++ {
 			if m := &s.part.log[i]; m.id != "" { // else it is gone
-				found = append(found, conditional.Found{Offset: i, Mark: m.mark})
+				source := m.tailRecord(s.p.w.server, 0, i).Headers[1]
+				found = append(found, conditional.Found{Offset: i, Mark: m.mark, Source: string(source)})
 			}
 		}
 		s.p.w.counts.ReadBehind += len(found)

@@ -25,6 +25,9 @@ func (t *Tables) asked(r *store.Request) (*Outbox, error) {
 // Numbered is the outbox with the number, nil if its table is gone.
 func (t *Tables) Numbered(source int32) *Outbox { return t.numberedAs(source) }
 
+// Has reports whether an outbox has the number, be its table there or not.
+func (t *Tables) Has(source int32) bool { return t.withNumber(source) != nil }
+
 // Names are schema.table of all outboxes that have a number, by that.
 func (t *Tables) Names() map[int32]string {
 	all := t.Known()

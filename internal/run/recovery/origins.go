@@ -33,6 +33,20 @@ func (o Origins) Add(of, number int32, former []string) {
 	}
 }
 
+// Ours reports whether a record with the header is of one of the sources, or of another that has reports to be one of
+// the present system's by now.
+func (o Origins) Ours(header string, has func(number int32) bool) bool {
+	system, _, number, ok := outbox.CutSource(header)
+	if !ok {
+		return false
+	}
+	if _, ours := o.sources[numbered{system, number}]; ours {
+		return true
+	}
+	n, err := strconv.ParseInt(number, 10, 32)
+	return err == nil && system == o.present.system && has(int32(n))
+}
+
 // of returns the source of a record by its header, and whether it was sent on the present system and timeline.
 func (o Origins) of(header string) (source int32, now, ours bool) {
 	system, timeline, number, ok := outbox.CutSource(header)

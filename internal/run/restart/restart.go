@@ -28,6 +28,9 @@ var (
 	ErrSpools = errors.New("events cannot be sent, and Postgres keeps WAL for them up to wal.budget")
 	// ErrRight ends a session that has left an outbox out; the next one publishes its rows from the table.
 	ErrRight = errors.New("an outbox that was left out is right again")
+	// ErrArrived ends a term whose topics have what it cannot know of; the next one reads them back.
+	ErrArrived = errors.New("a record that this relay, or one that it replaced, had sent arrived after the topics were " +
+		"read back, and is none of those in flight")
 	// ErrSounded ends a session that has thrown away what it read.
 	ErrSounded = errors.New("read ahead after sessions that ended before their stream was read, " +
 		"and found nothing wrong; starting a new session")
