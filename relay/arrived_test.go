@@ -139,3 +139,20 @@ func TestARecordThatArrivesLateIsNotSentAgain(t *testing.T) {
 	}
 	a.wantInOrder(t, 9, 1)
 }
+
+// A relay stops while such a record is not recorded. Break it catches: a stop that says it was clean, so that the next
+// start does not read the topic back. Seen to fail so.
+func TestAStopBeforeALateRecordIsRecordedIsNotClean(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	a := newArriving("")
+	r, stop := b.startWith(a)
+	b.waitRole(r, relay.RoleActive)
+	b.pg.Exec(t, many(1, 5, 1))
+	b.waitRecorded(5)
+	a.arrive(3, time.Now())
+	mustStop(t, stop)
+	if got := b.pg.Query(t, "SELECT dirty FROM cdc_relay_state"); got != "true" {
+		t.Errorf("dirty: got %s, want true", got)
+	}
+}

@@ -299,6 +299,9 @@ func (s *session) drain(working context.Context) error {
 		return errors.New("stopped inside a transaction or before a restart's look-ups were over; " +
 			"the next start looks up again")
 	}
+	if topic, since := s.r.unclaimed(); !since.IsZero() {
+		return fmt.Errorf("a record that had arrived late in %s is not recorded yet; the next start looks it up", topic)
+	}
 	err := s.r.store.SaveOffsets(working, s.term.settler.TakeOffsets())
 	if err == nil {
 		err = s.r.store.CleanStop(working, s.ledger.Confirmed())

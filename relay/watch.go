@@ -227,16 +227,21 @@ const (
 	arrivedEvery = 10 * time.Minute
 )
 
-// lookForArrived ends the term when a topic has a record of ours, since it was read back, that has turned out to be
-// none of those that were sent since. Until it is recorded the topic's offsets that are saved stay in front of it, and
-// a start reads back ever more.
-func (t *term) lookForArrived(s *session) {
-	driver, finds := t.r.driver.(sink.Recognizer)
-	if !finds {
-		return
+// unclaimed is the topic with a record of ours, found since it was read back, that none of those in flight has turned
+// out to be, and since when it is known; zero: there is none.
+func (r *Relay) unclaimed() (topic string, since time.Time) {
+	if driver, finds := r.driver.(sink.Recognizer); finds {
+		return driver.Unclaimed()
 	}
-	topic, since := driver.Unclaimed()
-	if since.IsZero() || time.Since(since) < arrivedPatience || time.Since(t.r.arrived) < arrivedEvery {
+	return "", time.Time{}
+}
+
+// lookForArrived ends the term when a topic has such a record though what was in flight has been sent. Until it is
+// recorded the topic's offsets that are saved stay in front of it, and a start reads back ever more.
+func (t *term) lookForArrived(s *session) {
+	topic, since := t.r.unclaimed()
+	if since.IsZero() || time.Since(since) < arrivedPatience || time.Since(t.r.arrived) < arrivedEvery ||
+		t.engine.Status().State != sink.OK {
 		return
 	}
 	t.r.arrived = time.Now()
