@@ -86,7 +86,7 @@ func (j *journal) add(d *Delivery) {
 	})
 	job.deliveries = append(job.deliveries, d)
 	job.records = append(job.records, rec)
-	job.ends.Note(rec)
+	job.ends.Note(rec.Topic, rec.Partition, rec.Offset, rec.Complete)
 }
 
 // issue is called when a writer has taken what is pending.

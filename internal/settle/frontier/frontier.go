@@ -3,7 +3,7 @@
 // relay and test.
 //
 // Journal jobs are cut from the results one after another, so when a job and all before it are committed, so is
-// everything of a partition in front of what the job's last record of it says is complete: see [sink.Record.Complete].
+// everything of a partition in front of what the job's last record of it says is complete; package sink says how that is known.
 package frontier
 
 import (
@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/store"
-	"github.com/cdc-relay/cdc-relay/sink"
 )
 
 // Frontier follows jobs of type J. But for Take and GiveBack one goroutine uses it.
@@ -53,18 +52,19 @@ type end struct {
 	past int64 // where the last record ends, which may be further
 }
 
-// Note adds a published record to the job. Records of one batch follow each other, so most only extend a run.
-func (e *Ends) Note(r *sink.Record) {
-	if r.Offset < 0 {
+// Note adds a published record to the job, in front of whose offset complete all have results. Records of one batch
+// follow each other, so most only extend a run.
+func (e *Ends) Note(topic string, number int32, offset, complete int64) {
+	if offset < 0 {
 		return // the broker could not say; a later record of the partition will
 	}
 	if n := len(*e); n > 0 {
-		if last := &(*e)[n-1]; last.of.number == r.Partition && last.of.topic == r.Topic {
-			last.next, last.past = r.Complete, r.Offset+1
+		if last := &(*e)[n-1]; last.of.number == number && last.of.topic == topic {
+			last.next, last.past = complete, offset+1
 			return
 		}
 	}
-	*e = append(*e, end{partition{r.Topic, r.Partition}, r.Complete, r.Offset + 1})
+	*e = append(*e, end{partition{topic, number}, complete, offset + 1})
 }
 
 // Issue is called when the job goes to a writer.
