@@ -101,7 +101,7 @@ type Relay struct {
 	reconciler *reconcile.Reconciler // its run belongs to one term after the other
 	caughtUp   atomic.Int64          // rows that catch-ups have published
 	movedAt    atomic.Int64          // see moved; nanoseconds since started
-	arrived    time.Time             // when a term ended by restart.ErrArrived last; of the watch of one term after the other
+	arrived    time.Time             // when restart.ErrArrived ended a term last; of the watch of one term after the other
 
 	// Owned by the supervisor.
 	last  bootstrap.LastSession

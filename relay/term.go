@@ -106,11 +106,11 @@ func (t *term) superseded(state *store.State) bool {
 }
 
 // run runs sessions, and what works beside them, until the context ends or the relay halts permanently. It returns
-// bootstrap.ErrSuperseded when another relay has had the slot, or restart.ErrArrived: then everything that was in flight is dropped, as in a
-// crash, and the next term finds out about it as a start after a crash does. None of it can be sent or parked any
-// more: the lease's proof is gone since the last session ended, and all goroutines of the term have ended when run
-// returns; a write that the server still does is under an older epoch. graceOver begins the grace of a stop that
-// no one asked for.
+// bootstrap.ErrSuperseded when another relay has had the slot, or restart.ErrArrived: then everything that was in
+// flight is dropped, as in a crash, and the next term finds out about it as a start after a crash does. None of it can
+// be sent or parked any more: the lease's proof is gone since the last session ended, and all goroutines of the term
+// have ended when run returns; a write that the server still does is under an older epoch. graceOver begins the grace
+// of a stop that no one asked for.
 func (t *term) run(ctx context.Context, graceOver func() <-chan struct{}) error {
 	// What runs beside the sessions outlives the context by the grace: stopping needs it.
 	background, stopBackground := context.WithCancel(context.WithoutCancel(ctx))

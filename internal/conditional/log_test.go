@@ -207,7 +207,8 @@ func play(t *testing.T, seed uint64) {
 	m := &memory{dice: rand.New(rand.NewPCG(seed, 0)), faults: 1, portion: int(seed % 4)}
 	const events = 40
 	var old *relay
-	now := &relay{log: conditional.NewLog(new(conditional.Outboxes)), said: map[int]int64{}} // the first one has nothing to read back
+	// The first one has nothing to read back.
+	now := &relay{log: conditional.NewLog(new(conditional.Outboxes)), said: map[int]int64{}}
 	relays := []*relay{now}
 	if m.chance(0.2) { // and does not ask for the end until it has lost its place
 		now.fill(m, events)

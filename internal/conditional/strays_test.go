@@ -21,7 +21,7 @@ func (s sourced) Behind(ctx context.Context, end int64, each func(conditional.Fo
 	})
 }
 
-// What other processes have sent arrives after a relay has read the log: records of its own outboxes and of another's.
+// What other processes have sent arrives after a relay has read the log: records of its own outboxes and of others.
 // Breaks it catches: a record of ours that is passed without a sign before anything claims it; another relay's taken for
 // ours, so that nothing is ever complete behind it. Seen to fail with Open left out, and with all taken for ours.
 func TestWhatArrivesIsOpenUntilItIsClaimed(t *testing.T) {

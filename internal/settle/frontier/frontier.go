@@ -3,7 +3,8 @@
 // relay and test.
 //
 // Journal jobs are cut from the results one after another, so when a job and all before it are committed, so is
-// everything of a partition in front of what the job's last record of it says is complete; package sink says how that is known.
+// everything of a partition in front of where the job's last record of it says that results are complete. Package sink
+// says how that is known.
 package frontier
 
 import (
