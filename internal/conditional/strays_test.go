@@ -22,8 +22,9 @@ func (s sourced) Behind(ctx context.Context, end int64, each func(conditional.Fo
 }
 
 // What other processes have sent arrives after a relay has read the log: records of its own outboxes and of others.
-// Breaks it catches: a record of ours that is passed without a sign before anything claims it; another relay's taken for
-// ours, so that nothing is ever complete behind it. Seen to fail with Open left out, and with all taken for ours.
+// Breaks it catches: a record of ours that is passed without a sign before anything claims it; another relay's that is
+// taken for ours, so that nothing is ever complete behind it. Seen to fail with Open left out, and with all taken for
+// ours.
 func TestWhatArrivesIsOpenUntilItIsClaimed(t *testing.T) {
 	m := sourced{&memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"ours 1"}}}
 	var outboxes conditional.Outboxes
