@@ -95,7 +95,7 @@ test-short: ## the tests that need no server
 
 .PHONY: simulate
 simulate: ## play NIGHTLY_SEEDS seeds of the simulator, 1,000,000, from seed FROM on; about an hour on 2 cores; ARGS="-kinds conditional,confirm"
-	go test -count=1 -timeout 10h -v -run EveryRun ./test/simulator -args -seeds $(NIGHTLY_SEEDS) -from $(FROM) $(ARGS)
+	go test -count=1 -timeout 10h -v -run EveryRunKeeps ./test/simulator -args -seeds $(NIGHTLY_SEEDS) -from $(FROM) $(ARGS)
 
 .PHONY: simulate-sql
 simulate-sql: ## the simulator on the SQL of store/, on a real Postgres: calls compared one by one, and SQL_SEEDS seeds, 5,000
@@ -103,7 +103,7 @@ simulate-sql: ## the simulator on the SQL of store/, on a real Postgres: calls c
 
 .PHONY: mutants
 mutants: ## break the relay on purpose, rule by rule, and see that the simulator notices
-	go test -count=1 -timeout 30m -v -run Mutants ./test/simulator
+	CDC_RELAY_NIGHTLY=1 go test -count=1 -timeout 30m -v -run Mutants ./test/simulator
 	test/simulator/mutants.sh
 
 .PHONY: mutate-sql

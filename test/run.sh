@@ -49,7 +49,8 @@ tests() {
   (cd "$module" && go test -race "${flags[@]}" "$@") || echo "$module" >>"$scratch/failed"
 }
 
-# seeds plays the simulator with what the machine has to spare; without the race detector, which would take most of it.
+# seeds plays the simulator with what the machine has to spare; without the race detector, which would take most of it,
+# and with which its longest tests are skipped.
 seeds() {
   nice -n 19 go test -count=1 -timeout 90m ./test/simulator "$@" || echo test/simulator >>"$scratch/failed"
 }
@@ -85,7 +86,7 @@ window() { go test -count=1 -run WindowOf32MiB ./sink/kafka || echo sink/kafka >
 
 quick() {
   export CDC_RELAY_TEST_QUICK=1
-  each -run EveryRun -args -seeds "$QUICK_SEEDS"
+  each -run 'EveryRun|TheRealOnes' -args -seeds "$QUICK_SEEDS"
 }
 
 all() { each -args -seeds "$((QUICK_SEEDS + SEEDS))"; }
@@ -113,7 +114,7 @@ rest_of() {
 
 rest() {
   full >"$scratch/full"
-  beside seeds -args -seeds "$SEEDS" -from "$((QUICK_SEEDS + 1))"
+  beside seeds -run 'EveryRunKeeps|Mutants' -args -seeds "$SEEDS" -from "$((QUICK_SEEDS + 1))"
   rest_of .
   window
   for module in "${modules[@]}"; do rest_of "$module"; done

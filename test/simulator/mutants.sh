@@ -26,7 +26,7 @@ for name in "${names[@]}"; do
     echo "$name: does not compile"
     exit 1
   fi
-  if said=$(go test ./test/simulator -count=1 -run EveryRun -timeout 20m -args -seeds "$seeds" -kinds "${kind:-kafka}" 2>&1); then
+  if said=$(go test ./test/simulator -count=1 -run EveryRunKeeps -timeout 20m -args -seeds "$seeds" -kinds "${kind:-kafka}" 2>&1); then
     missed+=("$name")
     echo "$name: NOT NOTICED in $seeds seeds"
   else
