@@ -8,6 +8,8 @@ cd "$(dirname "$0")/.."
 # The Makefile sets these.
 read -ra modules <<<"${MODULES:?}"
 read -ra flags <<<"${TESTFLAGS:?}"
+# CI vets everything first, with all of go vet's analyzers; go test would run some of them again.
+[ "${CI:-}" != true ] || flags+=(-vet=off)
 # It has the machine for itself: its consumers have a limited time to stop, and its alerts are about latency.
 alone=test/inbox
 # The packages that take longest begin first, so that none of them is left alone at the end.
