@@ -13,7 +13,7 @@ read -ra flags <<<"${TESTFLAGS:?}"
 # It has the machine for itself: its consumers have a limited time to stop, and its alerts are about latency.
 alone=test/inbox
 # The packages that take longest begin first, so that none of them is left alone at the end.
-longest=(./test ./test/brokers ./cmd/cdc-relay ./relay ./internal/store)
+longest=(./test ./test/brokers ./relay ./cmd/cdc-relay ./internal/store ./test/packages ./sink/kafka)
 scratch=$(mktemp -d)
 export CDC_RELAY_TEST_MISSING=$scratch/missing CDC_RELAY_TEST_BUILT=$scratch/built GORACE=atexit_sleep_ms=0
 mkdir "$CDC_RELAY_TEST_BUILT"
