@@ -113,6 +113,7 @@ var scenarios = map[string]struct{ ci, nightly int }{
 	"ways out tried twice":      {ci: 0, nightly: 1}, // of an outbox that is left out: with a restart and without
 
 	"tenants":                       {ci: 40, nightly: 2_000},
+	"tenants whose rows are marked": {ci: 0, nightly: 1}, // by day they are kept
 	"tenants' events a second":      {ci: 1_500, nightly: 5_000},
 	"tenants' events between kills": {ci: 1_000, nightly: 25_000},
 	"turns of a loud tenant":        {ci: 0, nightly: 25},
