@@ -19,7 +19,7 @@ var files embed.FS
 // A step is never changed after a release. A later version adds one that is safe while the release before it runs.
 var steps = []string{
 	"inbox_0001.sql", "inbox_0002.sql", "inbox_0003.sql", "inbox_0004.sql", "inbox_0005.sql", "inbox_0006.sql",
-	"inbox_0007.sql", "inbox_0008.sql", "inbox_0009.sql", "inbox_0010.sql",
+	"inbox_0007.sql", "inbox_0008.sql", "inbox_0009.sql", "inbox_0010.sql", "inbox_0011.sql",
 }
 
 // migrateLock keeps two programs from migrating at once.
