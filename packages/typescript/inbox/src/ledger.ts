@@ -256,9 +256,9 @@ export class Ledger {
         AS u (topic, partition, next, wrote)),
       lost AS MATERIALIZED (SELECT count(*)::integer AS n FROM me, unnest($6::text[], $7::text[]) AS u (id, source)
         WHERE (SELECT true FROM ${this.s}inbox_event e WHERE e.consumer = me.c
-          AND e.source = CASE WHEN ${this.s}inbox_is_uuid(u.id) THEN 0
+          AND e.source = CASE WHEN u.source IS NULL THEN 0
             ELSE (SELECT n.source FROM ${this.s}inbox_source n WHERE n.name = u.source) END
-          AND e.event_id = CASE WHEN ${this.s}inbox_is_uuid(u.id) THEN lower(u.id) ELSE u.id END LIMIT 1) IS NOT TRUE),
+          AND e.event_id = u.id LIMIT 1) IS NOT TRUE),
       moved AS (UPDATE ${this.s}inbox_offset o SET next_offset = greatest(o.next_offset, u.next), at = now()
         FROM mine u, me, lost WHERE o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
         AND o.next_offset >= u.wrote AND u.next > o.next_offset AND lost.n = 0)
@@ -268,7 +268,8 @@ export class Ledger {
         ON o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
         WHERE coalesce(o.next_offset, 0) < u.wrote) AS behind FROM lost`,
     [this.name, places.map(p => p.topic), places.map(p => p.partition), places.map(p => p.next),
-      places.map(p => p.wrote), events.map(r => r.id), events.map(r => r.source)]))
+      places.map(p => p.wrote), events.map(r => isUuid(r.id) ? r.id.toLowerCase() : r.id),
+      events.map(r => isUuid(r.id) ? null : r.source)]))
     if (rows[0].behind) throw new SetBack(rows[0].behind)
     return rows[0].n
   }

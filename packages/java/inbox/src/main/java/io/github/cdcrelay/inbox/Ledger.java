@@ -45,7 +45,7 @@ final class Ledger {
 
     private record Known(int consumer, String started, String file) {}
 
-    /** What this process committed last. anyState: others may change the event's state. */
+    /** What this process committed last, as the tables have it. anyState: others may change the event's state. */
     private record Last(String id, String source, boolean anyState) {}
 
     private interface Work<T> {
@@ -158,25 +158,23 @@ final class Ledger {
         if (since.epoch != epoch) { // it grows before known changes
             throw new SetBack("the offsets were read again");
         }
-        var ids = l == null ? new String[0] : new String[] {l.id};
         var all = new ArrayList<Object>();
-        Collections.<Object>addAll(all, k.consumer, name, k.started, k.file, l == null ? "" : l.source, ids, ids,
+        Collections.<Object>addAll(all, k.consumer, name, k.started, k.file,
+                l == null ? new String[0] : new String[] {l.source}, l == null ? new String[0] : new String[] {l.id},
                 l == null ? new Boolean[0] : new Boolean[] {l.anyState}, r.message.topic(), r.message.partition(),
                 since.wrote);
         all.addAll(Arrays.asList(parameters)); // behind the look, which must not see what they enter
         return rows(session, """
                 SELECT {s}inbox_same(?::smallint, ?, ?::timestamptz, ?,
-                    ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN 0
-                        ELSE coalesce((SELECT s.source FROM {s}inbox_source s WHERE s.name = ?), -1) END
-                        FROM unnest(?::text[]) u)::smallint[],
-                    ARRAY(SELECT CASE WHEN {s}inbox_is_uuid(u) THEN lower(u) ELSE u END FROM unnest(?::text[]) u),
-                    ?::boolean[], ARRAY[?::text], ARRAY[?::integer], ARRAY[?::bigint])"""
+                    ARRAY(SELECT CASE WHEN u IS NULL THEN 0
+                        ELSE coalesce((SELECT s.source FROM {s}inbox_source s WHERE s.name = u), -1) END
+                        FROM unnest(?::text[]) u)::smallint[], ?::text[], ?::boolean[], ARRAY[?::text], ARRAY[?::integer], ARRAY[?::bigint])"""
                 + expressions, all.toArray()).get(0);
     }
 
     /** Notes what this process has committed. */
     void committed(Read r, boolean anyState) {
-        last = new Last(r.id, r.source, anyState);
+        last = new Last(r.stored(), r.storedSource(), anyState);
     }
 
     /** Begins an epoch: from here on the database is the one that is there now. */
@@ -345,10 +343,9 @@ final class Ledger {
                     AS u (topic, partition, next, wrote)),
                 lost AS MATERIALIZED (SELECT count(*) AS n FROM me, unnest(?::text[], ?::text[]) AS u (id, source)
                     WHERE (SELECT true FROM {s}inbox_event e WHERE e.consumer = me.c
-                        AND e.source = CASE WHEN {s}inbox_is_uuid(u.id) THEN 0
+                        AND e.source = CASE WHEN u.source IS NULL THEN 0
                             ELSE (SELECT n.source FROM {s}inbox_source n WHERE n.name = u.source) END
-                        AND e.event_id = CASE WHEN {s}inbox_is_uuid(u.id) THEN lower(u.id) ELSE u.id END LIMIT 1)
-                        IS NOT TRUE),
+                        AND e.event_id = u.id LIMIT 1) IS NOT TRUE),
                 moved AS (UPDATE {s}inbox_offset o SET next_offset = greatest(o.next_offset, u.next), at = now()
                     FROM mine u, me, lost WHERE o.consumer = me.c AND o.topic = u.topic AND o.partition = u.partition
                     AND o.next_offset >= u.wrote AND u.next > o.next_offset AND lost.n = 0)
@@ -359,8 +356,8 @@ final class Ledger {
                 places.stream().map(Place::partition).toArray(Integer[]::new),
                 places.stream().map(Place::next).toArray(Long[]::new),
                 places.stream().map(Place::wrote).toArray(Long[]::new),
-                events.stream().map(r -> r.id).toArray(String[]::new),
-                events.stream().map(r -> r.source).toArray(String[]::new)).get(0);
+                events.stream().map(Read::stored).toArray(String[]::new),
+                events.stream().map(Read::storedSource).toArray(String[]::new)).get(0);
         if ((Boolean) row[1]) {
             throw new SetBack("the database has a lower offset than this process wrote");
         }

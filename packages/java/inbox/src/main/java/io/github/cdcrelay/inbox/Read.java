@@ -1,6 +1,7 @@
 package io.github.cdcrelay.inbox;
 
 import java.nio.charset.StandardCharsets;
+import java.util.Locale;
 import java.util.Map;
 import java.util.regex.Pattern;
 
@@ -12,6 +13,7 @@ final class Read {
     final Message message;
     String id;
     String source;
+    boolean isUuid; // its id, which is unique without its source
     String type;
     private String aggregateType;
     private String problem; // why it can't be handled
@@ -40,7 +42,8 @@ final class Read {
             id = message.topic() + "/" + message.partition() + "/" + message.offset();
             source = "topic " + message.topic();
         }
-        if (UUID.matcher(id).matches()) {
+        isUuid = UUID.matcher(id).matches();
+        if (isUuid) {
             source = "";
         }
     }
@@ -49,8 +52,19 @@ final class Read {
     Read(Message message, String id, String source, String type) {
         this(message);
         this.id = id;
+        this.isUuid = UUID.matcher(id).matches();
         this.source = source;
         this.type = type;
+    }
+
+    /** Returns the id as the tables have it. */
+    String stored() {
+        return isUuid ? id.toLowerCase(Locale.ROOT) : id;
+    }
+
+    /** Returns the name of the source that the tables have beside the id. null: none, as for all uuids. */
+    String storedSource() {
+        return isUuid ? null : source;
     }
 
     boolean isUnfit() {
