@@ -241,7 +241,8 @@ func TestConsumersOutliveTheirBroker(t *testing.T) {
 	})
 }
 
-// The process that reads is frozen for longer than its lease, with messages in its hands, and wakes behind another one.
+// The process that reads is frozen for longer than its lease, with messages in its hands, and wakes behind another one,
+// or while that waits for what it has locked: an event, a key, or the topic between a note and its commit.
 // Breaks it catches: one that goes on with what it had, ahead of what the other one does.
 func TestAFrozenConsumerOfABrokerDisturbsNoOrder(t *testing.T) {
 	harness.Full(t)
@@ -260,13 +261,15 @@ func TestAFrozenConsumerOfABrokerDisturbsNoOrder(t *testing.T) {
 			f.decided(t, before+20, frozen, other)
 			former := f.pg.Query(t, holder)
 			frozen.signal(syscall.SIGSTOP)
-			decided := f.pg.Query(t, countDecided)
+			decided, froze := f.pg.Query(t, countDecided), f.pg.Query(t, "SELECT clock_timestamp()")
 			const what = "the other process goes on, or waits for the frozen one"
 			harness.Eventually(t, time.Minute, what, func(ctx context.Context) string {
-				got, err := f.pg.TryQuery(ctx, `SELECT (`+holder+`) <> '`+former+`' AND ((`+countDecided+`) > `+decided+`
-					OR EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'))`)
+				got, err := f.pg.TryQuery(ctx, `SELECT (`+holder+`) <> '`+former+`' AND (`+countDecided+`) > `+decided+`
+					OR EXISTS (SELECT FROM `+sessions+` AND wait_event_type = 'Lock' AND query_start > '`+froze+`')`)
 				if err != nil || got != "true" {
-					return fmt.Sprint(got, err)
+					all, _ := f.pg.TryQuery(ctx, `SELECT string_agg(concat_ws(' ', state, wait_event_type, wait_event,
+						left(query, 80)), e'\n') FROM `+sessions)
+					return fmt.Sprint(got, err, ", sessions: ", all)
 				}
 				return ""
 			})
@@ -348,6 +351,7 @@ func (d *driver) signal(s syscall.Signal) {
 const (
 	holder       = "SELECT coalesce(max(holder), '') FROM inbox_offset"
 	countDecided = "SELECT count(*) FROM inbox_event WHERE state IN (0, 2)"
+	sessions     = "pg_stat_activity WHERE datname = current_database()"
 )
 
 // slow makes each effect take some time, between the claim and the commit.
