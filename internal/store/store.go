@@ -127,8 +127,8 @@ func (s *Store) FormOf(other *Store, oid uint32) Outbox {
 // Know notes the number of an outbox of the slot, as it is registered.
 func (s *Store) Know(st *State) { s.db.SetSource(st.Source, st.TableOID) }
 
-// Cover has this Store answer for several outboxes, which Of has made and Register has numbered, what it is asked of
-// all that is parked: which lanes there are and are due, how many events and how old. Their lanes carry their numbers.
+// Cover has this Store answer for more outboxes, which Of has made and Register has numbered, what it is asked of all
+// that is parked: which lanes there are and are due, how many events and how old. Their lanes carry their numbers.
 func (s *Store) Cover(members []*Store) {
 	all := make([]*db.DB, len(members))
 	for i, m := range members {

@@ -151,13 +151,14 @@ func (s side) Of(schema, _ string) outboxes.SQL {
 	return side{asked{&member}}
 }
 
-// Cover notes the sources for which the slot's tables answer.
+// Cover notes more sources for which the slot's tables answer.
 func (s side) Cover(members []outboxes.SQL) {
 	s.w.mu.Lock()
 	defer s.w.mu.Unlock()
-	s.members = nil
 	for _, m := range members {
-		s.members = append(s.members, m.(side).source)
+		if source := m.(side).source; !slices.Contains(s.members, source) {
+			s.members = append(s.members, source)
+		}
 	}
 }
 

@@ -178,6 +178,7 @@ func (t *Tables) Begin() {
 			return false
 		}
 		delete(t.byOID, o.Shape.OID)
+		delete(t.byNumber, o.Source)
 		if t.byForm[o.form] == o {
 			delete(t.byForm, o.form)
 		}

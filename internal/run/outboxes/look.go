@@ -93,7 +93,7 @@ func (t *Tables) shared(ctx context.Context) (store.Outbox, error) {
 		if alike > most {
 			shape, most = all[i].Shape, alike
 		}
-		if alike == len(all) {
+		if 2*alike >= len(all) { // no other one is shared by more
 			break
 		}
 	}
@@ -167,13 +167,21 @@ func (t *Tables) find(ctx context.Context, n store.Named, st *store.State, phase
 func (t *Tables) take(o *Outbox, form string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.all = slices.DeleteFunc(t.all, func(x *Outbox) bool { return x.Shape.OID == o.Shape.OID })
-	t.all, t.byOID[o.Shape.OID] = append(t.all, o), o
+	if was := t.byOID[o.Shape.OID]; was != nil {
+		t.all[slices.Index(t.all, was)] = o
+		delete(t.byNumber, was.Source)
+	} else {
+		t.all = append(t.all, o)
+	}
+	t.byOID[o.Shape.OID] = o
+	if o.Source != 0 {
+		t.byNumber[o.Source] = o
+		t.slot.Cover([]SQL{o.SQL})
+	}
 	if form != "" && !o.gone.Load() && !o.wrong() {
 		t.byForm[form] = o
 	}
 	t.lend(o)
-	t.cover()
 	if o.Source != 0 && !o.wrong() {
 		t.log.Info().Str("outbox", o.name()).Int32("source", o.Source).Str("phase", o.Recorded().Phase).
 			Msg("found an outbox")

@@ -36,8 +36,9 @@ type Tables struct {
 	log     zerolog.Logger
 
 	mu          sync.Mutex
-	all         []*Outbox // in the order in which they were found
-	byOID       map[uint32]*Outbox
+	all         []*Outbox          // in the order in which they were found
+	byOID       map[uint32]*Outbox // the same
+	byNumber    map[int32]*Outbox  // those of them that have one
 	byForm      map[string]*Outbox // one of each form
 	unpublished []store.Named      // that fit the pattern
 	system      string             // and timeline, of Register
@@ -139,19 +140,6 @@ func (t *Tables) Known() []*Outbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(t.all), func(o *Outbox) bool { return o.Source == 0 })
-}
-
-// cover tells the slot the numbers. With the lock.
-func (t *Tables) cover() {
-	var numbered []SQL
-	for _, o := range t.all {
-		if o.Source != 0 {
-			numbered = append(numbered, o.SQL)
-		}
-	}
-	if len(numbered) > 0 {
-		t.slot.Cover(numbered)
-	}
 }
 
 func (t *Tables) known(oid uint32) bool {

@@ -11,13 +11,11 @@ import (
 
 // asked is the outbox that a request is about.
 func (t *Tables) asked(r *store.Request) (*Outbox, error) {
-	for _, o := range t.Known() {
-		if o.Source == r.Filter.Source {
-			return o, nil
-		}
-	}
 	if r.Filter.Source == 0 {
 		return nil, fmt.Errorf("%w: the request names none of the outboxes", store.ErrCannot)
+	}
+	if o := t.withNumber(r.Filter.Source); o != nil {
+		return o, nil
 	}
 	return nil, fmt.Errorf("%w: no outbox has the number %d", store.ErrCannot, r.Filter.Source)
 }

@@ -54,12 +54,7 @@ func (t *Tables) numberedAs(source int32) *Outbox {
 func (t *Tables) withNumber(source int32) *Outbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, o := range t.all {
-		if o.Source == source {
-			return o
-		}
-	}
-	return nil
+	return t.byNumber[source]
 }
 
 // absent reports that the outbox's table is gone or left out.

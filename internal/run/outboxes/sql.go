@@ -79,8 +79,8 @@ func Open(root *store.Store, c config.Postgres, log zerolog.Logger) *Tables {
 // Over is Open for another SQL side.
 func Over(slot SQL, pattern outbox.Pattern, c config.Postgres, log zerolog.Logger) *Tables {
 	return &Tables{slot: slot, pattern: pattern, config: c, log: log, byOID: map[uint32]*Outbox{},
-		byForm: map[string]*Outbox{}, hidden: map[uint32]*halt.Error{}, said: map[uint32]string{},
-		spared: map[uint32]time.Time{}}
+		byNumber: map[int32]*Outbox{}, byForm: map[string]*Outbox{}, hidden: map[uint32]*halt.Error{},
+		said: map[uint32]string{}, spared: map[uint32]time.Time{}}
 }
 
 // onServer is a Store as an SQL.

@@ -12,8 +12,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -44,6 +46,7 @@ type DB struct {
 	oid    atomic.Uint32           // of the table that the source is of; 0 until then
 	table  atomic.Pointer[Table]   // nil until the outbox is read
 	covers atomic.Pointer[[]int32] // the sources of several outboxes; nil: it is of one
+	mu     sync.Mutex              // of Cover
 }
 
 // shared is the same for all outboxes of a slot.
@@ -160,13 +163,21 @@ func (s *DB) KeyOf(source int32) string {
 	return fmt.Sprintf("%s:%d", s.Config.Slot, source)
 }
 
-// Cover makes this DB that of several outboxes, which Of has made and which have numbers: what is asked of all that is
-// parked is asked of theirs. Their tables have the same form; it is not to be asked for what reads or changes one.
+// Cover adds members, which Of has made and which have numbers, to the outboxes that this DB is of: what is asked of all
+// that is parked is asked of theirs. Their tables have the same form; it is not to be asked for what reads or changes
+// one.
 func (s *DB) Cover(members []*DB) {
-	of := make([]int32, len(members))
-	for i, m := range members {
-		of[i] = m.Source()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var of []int32
+	if known := s.covers.Load(); known != nil {
+		of = *known // readers of this one do not see what is appended
+	}
+	for _, m := range members {
 		s.table.CompareAndSwap(nil, m.TableSeen())
+		if source := m.Source(); !slices.Contains(of, source) {
+			of = append(of, source)
+		}
 	}
 	s.covers.Store(&of)
 }
