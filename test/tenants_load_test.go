@@ -3,6 +3,7 @@ package test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/cdc-relay/cdc-relay/test/harness"
 )
@@ -61,10 +63,13 @@ func (x *tenant) events() (n int) {
 	return n + x.early
 }
 
-// tenantLoad writes events of tenants, by Zipf's law: with equal ids and keys for each of them.
+// tenantLoad writes events of tenants, by Zipf's law: with equal ids and keys for each of them. It writes no faster than
+// the machine has them published.
 type tenantLoad struct {
-	pg   *harness.PG
-	rate int // events per second of all writers; 0 = as fast as they can
+	pg        *harness.PG
+	rate      int          // events per second of all writers
+	published atomic.Int64 // records in the topic
+	ahead     atomic.Int64 // events that may wait to be published
 
 	committed atomic.Int64
 	began     time.Time
@@ -72,16 +77,30 @@ type tenantLoad struct {
 	writers   sync.WaitGroup
 
 	mu      sync.Mutex
+	due     time.Time // of the next transaction; guarded by mu
 	live    []*tenant // the first ones have most of the events; guarded by mu
 	failure error     // of the first writer that gave up; guarded by mu
 }
 
 // startTenantLoad starts the writers.
-func startTenantLoad(t *testing.T, pg *harness.PG, live []*tenant, rate int) *tenantLoad {
+func startTenantLoad(t *testing.T, f *tenancy, rate int) *tenantLoad {
 	t.Helper()
 	const writers = 4
+	pg := f.pg
 	ctx, cancel := context.WithCancel(t.Context())
-	l := &tenantLoad{pg: pg, rate: rate, live: slices.Clone(live), stop: cancel, began: time.Now()}
+	l := &tenantLoad{pg: pg, rate: rate, live: slices.Clone(f.all), stop: cancel, began: time.Now()}
+	l.bound()
+	admin := f.kafka.Admin(t)
+	l.writers.Go(func() {
+		for ctx.Err() == nil {
+			if ends, err := admin.ListEndOffsets(ctx, f.topic); err == nil { // else as it was
+				records := int64(0)
+				ends.Each(func(o kadm.ListedOffset) { records += o.Offset })
+				l.published.Store(records)
+			}
+			wait(ctx, 200*time.Millisecond)
+		}
+	})
 	for n := range writers {
 		conn := pg.Connect(t)
 		l.writers.Go(func() {
@@ -104,14 +123,30 @@ func startTenantLoad(t *testing.T, pg *harness.PG, live []*tenant, rate int) *te
 	return l
 }
 
+// bound lets no more events wait than four seconds bring at full rate.
+func (l *tenantLoad) bound() { l.ahead.Store(int64(4 * l.rate)) }
+
+// unbound lets any number of events wait, as while no relay runs.
+func (l *tenantLoad) unbound() { l.ahead.Store(math.MaxInt64) }
+
+// pace waits until the next transaction is due. What the writers are behind with, they make up for at most 5 s of.
 func (l *tenantLoad) pace(ctx context.Context) {
-	if l.rate == 0 {
-		return
+	for ctx.Err() == nil && l.committed.Load()-l.published.Load() > l.ahead.Load() {
+		wait(ctx, 20*time.Millisecond)
 	}
-	due := l.began.Add(time.Duration(l.committed.Load()) * time.Second / time.Duration(l.rate))
+	l.mu.Lock()
+	if earliest := time.Now().Add(-5 * time.Second); l.due.Before(earliest) {
+		l.due = earliest
+	}
+	due := l.due
+	l.mu.Unlock()
+	wait(ctx, time.Until(due))
+}
+
+func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(time.Until(due)):
+	case <-time.After(d):
 	}
 }
 
@@ -163,6 +198,9 @@ func (l *tenantLoad) transaction(ctx context.Context, conn *pgx.Conn, random *ra
 		p.of.lanes[p.key].events += p.rows
 	}
 	l.committed.Add(int64(n))
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.due = l.due.Add(time.Duration(n) * time.Second / time.Duration(l.rate))
 	return nil
 }
 
@@ -207,7 +245,7 @@ func (l *tenantLoad) waitCommitted(t *testing.T, n int) {
 			t.Fatal(l.failure)
 		}
 		if got := l.committed.Load(); got < want {
-			return fmt.Sprintf("%d events committed, want %d", got, want)
+			return fmt.Sprintf("%d events committed, want %d; %d records in the topic", got, want, l.published.Load())
 		}
 		return ""
 	})

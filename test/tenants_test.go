@@ -176,10 +176,12 @@ func (f *tenancy) replaced(t *testing.T) time.Duration {
 func (f *tenancy) restarted(t *testing.T, load *tenantLoad, events int, meanwhile func()) {
 	t.Helper()
 	f.standby.Stop(t)
+	load.unbound()
 	f.relay.Kill9()
 	load.waitCommitted(t, events)
 	meanwhile()
 	load.waitCommitted(t, events)
+	load.bound()
 	f.relay.Start(t)
 	f.relay.WaitReady(t, settlePatience)
 	f.standby.Start(t)
@@ -228,7 +230,7 @@ func TestTenantsThatComeAndGoLoseNothingThroughKills(t *testing.T) {
 				"limits.max_unrecorded", unrecorded)
 			f.start(t)
 			f.standby = f.second(t)
-			load := startTenantLoad(t, f.pg, f.all, harness.Count(t, "tenants' events a second"))
+			load := startTenantLoad(t, f, harness.Count(t, "tenants' events a second"))
 			kills, events := harness.Count(t, "kills of tenants' relays"), harness.Count(t, "tenants' events between kills")
 			for round := range kills {
 				load.waitCommitted(t, events)

@@ -191,10 +191,11 @@ func BuildRelay(t testing.TB, tags string) (binary string) {
 	return binary
 }
 
-// Init runs `cdc-relay init`.
+// Init runs `cdc-relay init`, which may be of thousands of tables.
 func (r *Relay) Init(t testing.TB) {
 	t.Helper()
-	if code, stdout, stderr := r.Run(t, "init"); code != 0 {
+	state, stdout, stderr := r.run(t, 10*time.Minute, []string{"init"}, nil)
+	if code := state.ExitCode(); code != 0 {
 		t.Fatalf("init: exit code %d, want 0; it said:\n%s%s", code, stdout, stderr)
 	}
 }
