@@ -24,6 +24,12 @@ func (c *Reconciler) pause() time.Duration {
 	return c.interval
 }
 
+// arrived reports whether a table has come that is to be looked through now.
+func (c *Reconciler) arrived(tables several) bool {
+	c.more = tables.Arrived()
+	return c.more
+}
+
 // turn goes on to the next of several outboxes, if there are several, when one is done with. A look at all of them goes
 // on by itself.
 func (c *Reconciler) turn(ctx context.Context) error {

@@ -14,6 +14,7 @@ type sweep struct {
 	ids     [][]byte // unrecorded rows that nothing is proved of yet
 	missed  int
 	resting time.Time // until then
+	yields  time.Time // until then, to events that wait
 	took    time.Duration
 	soon    bool      // it is the one that could not wait
 	instead bool      // of a round
@@ -38,6 +39,7 @@ func (c *Reconciler) drop() {
 
 // beginSweep begins a look at the whole table as it is now.
 func (c *Reconciler) beginSweep(ctx context.Context) error {
+	before := time.Now()
 	soon := c.soon.Swap(false) // before the look: a partition that is attached behind it needs another
 	state, err := c.tables.AuditState(ctx)
 	if err != nil {
@@ -45,9 +47,15 @@ func (c *Reconciler) beginSweep(ctx context.Context) error {
 		return err
 	}
 	c.state.Ranged, c.state.Blocks = state.Ranged, state.Blocks
-	now := time.Now()
-	c.sweep = &sweep{began: now, resting: now, end: state.Blocks, soon: soon}
+	c.sweep = &sweep{began: time.Now(), end: state.Blocks, soon: soon}
+	c.sweep.rest(time.Since(before))
 	return nil
+}
+
+// rest has the sweep rest after something that took so long.
+func (w *sweep) rest(took time.Duration) {
+	w.resting = time.Now().Add(sweepRest * took)
+	w.yields = w.resting.Add(min(sweepStarve, sweepYields*took))
 }
 
 // sweepInstead has a sweep take the place of a round that one statement cannot read, because there are so many rows
@@ -82,8 +90,9 @@ func (c *Reconciler) sweepOn(ctx context.Context, s Stream) error {
 		}
 		took := time.Since(began)
 		w.took += took
-		w.resting = time.Now().Add(sweepRest * took)
-		return nil
+		if w.rest(took); w.next < w.end {
+			return nil
+		}
 	}
 	missed, err := c.prove(ctx, s, w.ids)
 	if err != nil {

@@ -72,3 +72,52 @@ func TestASweepEndsUnderALoadThatNeverEnds(t *testing.T) {
 		<-done
 	})
 }
+
+// arriving are tables that come all at once, each of one block. What is asked of one takes 5 ms.
+type arriving struct {
+	oneTable
+	left *int
+}
+
+func (t arriving) Arrived() bool { return *t.left > 0 }
+func (t arriving) NextTable()    {}
+func (t arriving) Tables() int   { return 1000 }
+
+func (t arriving) AuditState(context.Context) (store.AuditState, error) {
+	<-time.After(5 * time.Millisecond)
+	return store.AuditState{Ranged: true, Horizon: time.Now(), Blocks: 1}, nil
+}
+
+func (t arriving) UnrecordedIn(context.Context, int64, int64, int) ([][]byte, error) {
+	<-time.After(5 * time.Millisecond)
+	return nil, nil
+}
+
+func (t arriving) SaveSweep(context.Context, time.Time) error {
+	if *t.left--; *t.left == 0 {
+		close(t.swept)
+	}
+	return nil
+}
+
+// Break it catches: small tables that come under load and wait for the load as long as a look at a large one may: the
+// older rows of the last of them came after hours. Seen to fail with waits of sweepStarve.
+func TestManyTablesThatComeUnderLoadAreSweptWithinMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		n := 50
+		tables := arriving{oneTable{swept: make(chan struct{})}, &n}
+		done := make(chan struct{})
+		go func() {
+			New(time.Hour, zerolog.Nop()).Run(ctx, tables, busy{stream: lasting{}})
+			close(done)
+		}()
+		select {
+		case <-tables.swept:
+		case <-time.After(2 * time.Minute):
+			t.Error("tables are still to be swept after two minutes")
+		}
+		cancel()
+		<-done
+	})
+}
