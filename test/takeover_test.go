@@ -33,8 +33,14 @@ func (s *scenario) second(t *testing.T) *harness.Relay {
 // waitRole waits until the relay has the role, and returns how long that took.
 func waitRole(t *testing.T, r *harness.Relay, role string) time.Duration {
 	t.Helper()
+	return waitRoleFor(t, time.Minute, r, role)
+}
+
+// waitRoleFor is waitRole with another patience.
+func waitRoleFor(t *testing.T, patience time.Duration, r *harness.Relay, role string) time.Duration {
+	t.Helper()
 	began := time.Now()
-	harness.Eventually(t, time.Minute, "the relay is "+role, func(context.Context) string {
+	harness.Eventually(t, patience, "the relay is "+role, func(context.Context) string {
 		if r.Metric(t, "cdc_relay_role", `role="`+role+`"`) == 1 {
 			return ""
 		}

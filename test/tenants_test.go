@@ -26,6 +26,9 @@ type tenancy struct {
 	standby *harness.Relay
 }
 
+// tenantPatience bounds what takes a relay of thousands of tables its time, on a machine that others use, too.
+const tenantPatience = 10 * time.Minute
+
 // newTenancy makes n tenants and the relays' tables. Nothing runs yet.
 func newTenancy(t *testing.T, n int, pairs ...any) *tenancy {
 	t.Helper()
@@ -133,7 +136,7 @@ func (f *tenancy) live() (all []*tenant) {
 func (f *tenancy) journaledOf(t *testing.T, x *tenant) {
 	t.Helper()
 	want := strconv.Itoa(x.events())
-	harness.Eventually(t, settlePatience, x.name+" is journaled", func(ctx context.Context) string {
+	harness.Eventually(t, tenantPatience, x.name+" is journaled", func(ctx context.Context) string {
 		got, err := f.pg.TryQuery(ctx, `SELECT count(*) FROM cdc_relay_journal WHERE source =
  (SELECT source FROM cdc_relay_source WHERE table_oid = `+f.oids[x]+`)`)
 		if err != nil || got != want {
@@ -149,7 +152,7 @@ func (f *tenancy) publishedEarly(t *testing.T, x *tenant) {
 	if x.early == 0 {
 		return
 	}
-	harness.Eventually(t, settlePatience, "the early rows of "+x.name+" are journaled", func(ctx context.Context) string {
+	harness.Eventually(t, tenantPatience, "the early rows of "+x.name+" are journaled", func(ctx context.Context) string {
 		got, err := f.pg.TryQuery(ctx, fmt.Sprintf(`SELECT count(*) FROM %s.outbox_events o JOIN cdc_relay_journal j
  ON j.event_id = o.id JOIN cdc_relay_source s ON s.source = j.source AND s.table_oid = %s WHERE aggregate_id = 'early'`,
 			x.schema, f.oids[x]))
@@ -164,10 +167,10 @@ func (f *tenancy) publishedEarly(t *testing.T, x *tenant) {
 func (f *tenancy) replaced(t *testing.T) time.Duration {
 	t.Helper()
 	f.relay.Kill9()
-	took := waitRole(t, f.standby, "active")
+	took := waitRoleFor(t, tenantPatience, f.standby, "active")
 	f.relay, f.standby = f.standby, f.relay
 	f.standby.Start(t)
-	f.standby.WaitReady(t, time.Minute)
+	f.standby.WaitReady(t, tenantPatience)
 	return took
 }
 
@@ -183,9 +186,9 @@ func (f *tenancy) restarted(t *testing.T, load *tenantLoad, events int, meanwhil
 	load.waitCommitted(t, events)
 	load.bound()
 	f.relay.Start(t)
-	f.relay.WaitReady(t, settlePatience)
+	f.relay.WaitReady(t, tenantPatience)
 	f.standby.Start(t)
-	f.standby.WaitReady(t, time.Minute)
+	f.standby.WaitReady(t, tenantPatience)
 }
 
 // loseSlot waits until the slot is free, and drops it.
@@ -228,8 +231,11 @@ func TestTenantsThatComeAndGoLoseNothingThroughKills(t *testing.T) {
 			const unrecorded = 500
 			f := newTenancy(t, harness.Count(t, "tenants"), "outbox.after_publish", after,
 				"limits.max_unrecorded", unrecorded)
-			f.start(t)
-			f.standby = f.second(t)
+			f.relay.Start(t)
+			f.relay.WaitReady(t, tenantPatience)
+			f.standby = f.another(t)
+			f.standby.Start(t)
+			f.standby.WaitReady(t, tenantPatience)
 			load := startTenantLoad(t, f, harness.Count(t, "tenants' events a second"))
 			kills, events := harness.Count(t, "kills of tenants' relays"), harness.Count(t, "tenants' events between kills")
 			for round := range kills {

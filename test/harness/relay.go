@@ -194,7 +194,7 @@ func BuildRelay(t testing.TB, tags string) (binary string) {
 // Init runs `cdc-relay init`, which may be of thousands of tables.
 func (r *Relay) Init(t testing.TB) {
 	t.Helper()
-	state, stdout, stderr := r.run(t, 10*time.Minute, []string{"init"}, nil)
+	state, stdout, stderr := r.run(t, 10*time.Minute, []string{"init", "--timeout", "10m"}, nil)
 	if code := state.ExitCode(); code != 0 {
 		t.Fatalf("init: exit code %d, want 0; it said:\n%s%s", code, stdout, stderr)
 	}
