@@ -76,15 +76,13 @@ func (g *group) decided(ctx context.Context) int {
 	return n
 }
 
-const backlog = 20_000
-
-// feed keeps that many events waiting until the context ends, and says how many it has sent.
+// feed keeps some seconds' events waiting until the context ends, and says how many it has sent.
 func (g *group) feed(ctx context.Context) chan int {
 	client, err := kgo.NewClient(kgo.SeedBrokers(g.addrs...))
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	sent := make(chan int, 1)
+	sent, backlog := make(chan int, 1), count(5_000, 20_000)
 	go func() {
 		defer client.Close()
 		tick := time.NewTicker(100 * time.Millisecond)
@@ -130,7 +128,7 @@ func (g *group) rate(d time.Duration, do func()) float64 {
 func TestARebalanceStormLosesDoublesAndDisordersNothing(t *testing.T) {
 	harness.Full(t)
 	kafka := ownKafka(t)
-	storm := time.Duration(count(24, 1800)) * time.Second
+	storm := time.Duration(count(16, 1800)) * time.Second
 	for name, protocol := range protocols {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -175,7 +173,7 @@ func TestARebalanceStormLosesDoublesAndDisordersNothing(t *testing.T) {
 // machine with five times as much to do, with five seconds for them: 1,934 of 50,214.
 func TestARollingRestartDeliversNothingTwice(t *testing.T) {
 	harness.Full(t)
-	kafka := ownKafka(t)
+	kafka, between := ownKafka(t), count(1000, 2000)
 	for name, protocol := range protocols {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -189,7 +187,7 @@ func TestARollingRestartDeliversNothingTwice(t *testing.T) {
 				t.Helper()
 				before := g.decided(t.Context())
 				harness.Eventually(t, time.Minute, "the group goes on", func(ctx context.Context) string {
-					if n := g.decided(ctx); n < before+2000 {
+					if n := g.decided(ctx); n < before+between {
 						return fmt.Sprint(n - before)
 					}
 					return ""

@@ -40,7 +40,7 @@ const (
 func TestSeedsLoseDoubleAndDisorderNothing(t *testing.T) {
 	n := *seeds
 	if n == 0 {
-		n = count(16, 2_000)
+		n = count(10, 2_000)
 	}
 	pg := harness.Postgres(t)
 	options := []kfake.Opt{kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100 * time.Millisecond)}
