@@ -32,8 +32,8 @@ func (c *adoptCommand) command() *cobra.Command {
 			"  cdc-relay adopt --config relay.yaml --restored", c.Run)
 	f := cmd.Flags()
 	f.Var(&cli.TextFlag{Into: &c.From, Shown: "SLOT"}, "from", "Slot whose records to adopt, if several slots have some.")
-	f.BoolVar(&c.Restored, "restored", false, "The database went back to an earlier state: have the topics read back.")
-	f.BoolVar(&c.DryRun, "dry-run", false, "Say what would be carried over and change nothing.")
+	f.BoolVar(&c.Restored, "restored", false, "The database went back to an earlier state: read the topics back.")
+	f.BoolVar(&c.DryRun, "dry-run", false, "Print what would be carried over; change nothing.")
 	return cmd
 }
 

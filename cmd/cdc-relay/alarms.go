@@ -38,7 +38,7 @@ Example:
 
   cdc-relay alarms list --json`,
 		func(a *cli.App) error { return listAlarms(a, all) })
-	cmd.Flags().BoolVar(&all, "all", false, "Those that were acknowledged, too.")
+	cmd.Flags().BoolVar(&all, "all", false, "Include acknowledged alarms.")
 	return cmd
 }
 
@@ -107,9 +107,9 @@ Examples:
   cdc-relay alarms ack --all --by ann --note "repaired by verify --repair"`, c.Run)
 	f := cmd.Flags()
 	cli.Arguments(cmd, "id", "Numbers of alarms.", &c.IDs)
-	f.BoolVar(&c.All, "all", false, "All that are open.")
+	f.BoolVar(&c.All, "all", false, "Acknowledge all open alarms.")
 	f.Var(&cli.TextFlag{Into: &c.By, Shown: "NAME"}, "by", "Who acknowledges; this user at this host by default.")
-	f.StringVar(&c.Note, "note", "", "Why, for the record.")
+	f.StringVar(&c.Note, "note", "", "Reason, for the record.")
 	return cmd
 }
 

@@ -31,7 +31,7 @@ Examples:
 
   cdc-relay cleanup --config relay.yaml --outbox-retention 24h`, c.Run)
 	f := cmd.Flags()
-	f.BoolVar(&c.DryRun, "dry-run", false, "Count what could go and delete nothing.")
+	f.BoolVar(&c.DryRun, "dry-run", false, "Count the rows to delete; delete nothing.")
 	f.IntVar(&c.Batch, "batch", 1000, "Rows deleted in one transaction, about.")
 	f.DurationVar(&c.Pause, "pause", 20*time.Millisecond, "Pause between two transactions.")
 	c.Outbox.AddTo(cmd)

@@ -42,7 +42,7 @@ Examples:
   cdc-relay reconcile --config relay.yaml --json`, c.Run)
 	f := cmd.Flags()
 	f.BoolVar(&c.DryRun, "dry-run", false, "Only report what was missed; a running relay is not disturbed.")
-	f.DurationVar(&c.Wait, "wait", time.Minute, "How long to wait until the relay has passed what is committed.")
+	f.DurationVar(&c.Wait, "wait", time.Minute, "How long to wait for the relay to pass all rows committed so far.")
 	c.Outbox.AddTo(cmd)
 	return cmd
 }

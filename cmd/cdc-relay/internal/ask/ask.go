@@ -46,7 +46,7 @@ func (own *Flags) AddTo(cmd *cobra.Command) {
 	f.DurationVar(&own.Timeout, "timeout", 0, "How long to wait for the outcome. Default: 30s while a relay runs, "+
 		"else not at all.")
 	f.Lookup("timeout").DefValue = "" // it depends on whether a relay runs
-	f.BoolVar(&own.NoWait, "no-wait", false, "Do not wait, though a relay runs.")
+	f.BoolVar(&own.NoWait, "no-wait", false, "Do not wait for the outcome.")
 	cmd.MarkFlagsMutuallyExclusive("timeout", "no-wait")
 }
 

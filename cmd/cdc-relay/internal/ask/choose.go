@@ -53,8 +53,8 @@ func (c *ChooseHeld) AddTo(cmd *cobra.Command) {
 func (c *ChooseHeld) addEvents(cmd *cobra.Command, class string, classes []string, topic string) {
 	cli.Arguments(cmd, "id", "Ids of events.", &c.IDs)
 	f := cmd.Flags()
-	f.StringVar(&c.Key, "key", "", "Only of this message key.")
-	f.Var(&cli.TextFlag{Into: &c.Type, NotEmpty: true}, "type", "Only of this event type.")
+	f.StringVar(&c.Key, "key", "", "Only with this message key.")
+	f.Var(&cli.TextFlag{Into: &c.Type, NotEmpty: true}, "type", "Only with this event type.")
 	f.Var(&cli.TextFlag{Into: &c.Class, Offered: classes, NotEmpty: true}, "class", class)
 	f.Var(&cli.TextFlag{Into: &c.Topic, NotEmpty: true}, "topic", topic)
 }
@@ -79,7 +79,7 @@ type All struct{ All bool }
 
 // AddTo implements cli.FlagSet.
 func (a *All) AddTo(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&a.All, "all", false, "All of them, as far as nothing else is chosen.")
+	cmd.Flags().BoolVar(&a.All, "all", false, "All of them; other filters still apply.")
 }
 
 // filter notes what is wrong with the flags.
@@ -133,9 +133,8 @@ type Page struct {
 func (p *Page) AddTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.IntVar(&p.Limit, "limit", 50, "How many at once, 1 to 1000.")
-	f.Var(&cli.TextFlag{Into: &p.After, Shown: "CURSOR"}, "after", "Go on behind the cursor that the page before "+
-		"ended with.")
-	f.BoolVar(&p.All, "all", false, "All pages; nothing needs to be chosen.")
+	f.Var(&cli.TextFlag{Into: &p.After, Shown: "CURSOR"}, "after", "Continue after the cursor of the previous page.")
+	f.BoolVar(&p.All, "all", false, "Print all pages; no filter is required.")
 }
 
 const longestList = 1000
