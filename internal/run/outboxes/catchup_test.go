@@ -18,14 +18,19 @@ import (
 type listed struct {
 	SQL
 	tables   []store.Named
+	past     []store.Named // registered, and gone
 	states   map[int32]*store.State
 	finished []int32
+	looks    int // at single tables
 }
 
 func (s *listed) Outboxes(context.Context, outbox.Pattern, string) ([]store.Named, error) {
 	return s.tables, nil
 }
-func (s *listed) Registered(context.Context) ([]store.Named, error)      { return s.tables, nil }
+func (s *listed) Registered(context.Context) ([]store.Named, error) {
+	return slices.Concat(s.tables, s.past), nil
+}
+func (s *listed) FormOf(SQL, uint32) store.Outbox                        { return store.Outbox{} }
 func (s *listed) Cover([]SQL)                                            {}
 func (s *listed) State(context.Context) (*store.State, error)            { return s.states[0], nil }
 func (s *listed) States(context.Context) (map[int32]*store.State, error) { return s.states, nil }
@@ -43,6 +48,7 @@ type listOf struct {
 func (s *listOf) Know(st *store.State) { s.source = st.Source }
 
 func (s *listOf) Outbox(context.Context) (store.Outbox, error) {
+	s.looks++
 	for _, n := range s.tables {
 		if n.Schema == s.schema {
 			return store.Outbox{OID: n.OID, Schema: n.Schema, Name: n.Name, IDType: "uuid", Columns: []string{"id"}}, nil

@@ -34,7 +34,7 @@ func (t *Tables) Outbox(ctx context.Context) (store.Outbox, error) {
 		}
 	}
 	t.mu.Lock()
-	t.unpublished = lacks
+	t.unpublished, t.seen = lacks, there
 	for _, o := range t.all {
 		o.gone.Store(!there[o.Shape.OID])
 	}
@@ -163,6 +163,24 @@ func (t *Tables) find(ctx context.Context, n store.Named, st *store.State, phase
 	return o, nil
 }
 
+// isGone reports whether the last look at all tables, if there was one, has not found the table.
+func (t *Tables) isGone(oid uint32) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.seen != nil && !t.seen[oid]
+}
+
+// takeGone takes an outbox whose table the last look has not found. A relay whose tenants come and go for years has
+// more of these than of others: looking for each would make its starts ever longer.
+func (t *Tables) takeGone(n store.Named, st *store.State) {
+	o := &Outbox{SQL: t.slot.Of(n.Schema, n.Name), Schema: n.Schema, Name: n.Name, Source: st.Source}
+	o.Shape = unread(o, n.OID)
+	o.gone.Store(true)
+	o.Know(st)
+	o.state.Store(st)
+	t.take(o, "")
+}
+
 // take takes the outbox among those that are known, in place of what its table was.
 func (t *Tables) take(o *Outbox, form string) {
 	t.mu.Lock()
@@ -182,7 +200,7 @@ func (t *Tables) take(o *Outbox, form string) {
 		t.byForm[form] = o
 	}
 	t.lend(o)
-	if o.Source != 0 && !o.wrong() {
+	if o.Source != 0 && !o.wrong() && !o.gone.Load() {
 		t.log.Info().Str("outbox", o.name()).Int32("source", o.Source).Str("phase", o.Recorded().Phase).
 			Msg("found an outbox")
 	}

@@ -40,6 +40,7 @@ type Tables struct {
 	byOID       map[uint32]*Outbox // the same
 	byNumber    map[int32]*Outbox  // those of them that have one
 	byForm      map[string]*Outbox // one of each form
+	seen        map[uint32]bool    // OIDs of the tables that there were at the last look; nil: there was none
 	unpublished []store.Named      // that fit the pattern
 	system      string             // and timeline, of Register
 	timeline    int32
@@ -228,8 +229,13 @@ func (t *Tables) State(ctx context.Context) (*store.State, error) {
 		if t.known(n.OID) {
 			continue
 		}
+		st := states[n.Source]
+		if st != nil && t.isGone(n.OID) {
+			t.takeGone(n, st)
+			continue
+		}
 		// Its table is gone, or is not published any more.
-		if _, err := t.find(ctx, n, states[n.Source], store.AsSlot); err != nil {
+		if _, err := t.find(ctx, n, st, store.AsSlot); err != nil {
 			return nil, err
 		}
 	}
