@@ -102,10 +102,10 @@ func TestATableThatGetsThePublicationIsTakenWithItsFirstEvent(t *testing.T) {
 }
 
 // A table is dropped, and created and published again under the same name, before any look at the tables, while rows of
-// the former one are still to be marked and some of its events are parked. The new one has the same ids and keys. Breaks
-// it catches: events of the new table taken for those of the former one, or its rows marked for them; a relay that halts
-// or marks no more because the former table's name is that of another one; the former's parked events kept from being
-// published. Seen to fail with that error of a statement not noticed.
+// the former one are still to be marked and some of its events are parked. The new one has the same ids and keys.
+// Breaks it catches: events of the new table taken for those of the former one, or its rows marked for them; a relay
+// that halts or marks no more because the former table's name is that of another one; the former's parked events kept
+// from being published. Seen to fail with that error of a statement not noticed.
 func TestATableThatIsCreatedAgainBetweenTwoLooksIsAnother(t *testing.T) {
 	b := newTenants(t, "tenant_1", "tenant_2")
 	b.c.Drift.Interval, b.c.Reconcile.Interval = config.Duration(time.Hour), config.Duration(time.Hour)

@@ -63,8 +63,8 @@ func (x *tenant) events() (n int) {
 	return n + x.early
 }
 
-// tenantLoad writes events of tenants, by Zipf's law: with equal ids and keys for each of them. It writes no faster than
-// the machine has them published.
+// tenantLoad writes events of tenants, by Zipf's law: with equal ids and keys for each of them. It writes no faster
+// than the machine has them published.
 type tenantLoad struct {
 	pg        *harness.PG
 	rate      int          // events per second of all writers

@@ -163,9 +163,9 @@ func (s *DB) KeyOf(source int32) string {
 	return fmt.Sprintf("%s:%d", s.Config.Slot, source)
 }
 
-// Cover adds members, which Of has made and which have numbers, to the outboxes that this DB is of: what is asked of all
-// that is parked is asked of theirs. Their tables have the same form; it is not to be asked for what reads or changes
-// one.
+// Cover adds members, which Of has made and which have numbers, to the outboxes that this DB is of: what is asked of
+// all that is parked is asked of theirs. Their tables have the same form; it is not to be asked for what reads or
+// changes one.
 func (s *DB) Cover(members []*DB) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
