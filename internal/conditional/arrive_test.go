@@ -51,3 +51,48 @@ func TestWhatMayArriveIsUnknownUntilAnotherAppendIsAccepted(t *testing.T) {
 		t.Errorf("behind another append: got %+v, want not written", first.Outcome)
 	}
 }
+
+// stuck is a log whose append lasts until it is let go.
+type stuck struct {
+	*memory
+	asked, free chan struct{}
+}
+
+func (s stuck) Append(ctx context.Context, end int64, records []*sink.Record) conditional.Answer {
+	close(s.asked)
+	<-s.free
+	return s.memory.Append(ctx, end, records)
+}
+
+// A batch has told of its front, and another request keeps the log busy for as long as its next attempt may wait.
+// Break it catches: the front told once more, as that of what is left, so that events count as written that are not.
+// Seen to fail so.
+func TestAFrontIsToldOnceThoughTheLogIsBusy(t *testing.T) {
+	m := &scripted{&memory{dice: rand.New(rand.NewPCG(1, 1)), entries: []string{"1"}},
+		[]conditional.Answer{{Offsets: []int64{1}, Verdict: sink.NotWritten, Err: errors.New("full")}}}
+	log := conditional.NewLog(new(conditional.Outboxes))
+	if err := log.Start(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	b := &sink.Batch{Records: []*sink.Record{{Value: []byte("1")}, {Value: []byte("2")}, {Value: []byte("3")}}}
+	log.Produce(t.Context(), m, []*sink.Batch{b})
+	if b.Outcome.Written != 1 {
+		t.Fatalf("first attempt: got %+v, want a front of one record", b.Outcome)
+	}
+	b.Records = b.Records[1:]
+	busy := stuck{m.memory, make(chan struct{}), make(chan struct{})}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		log.Produce(t.Context(), busy, []*sink.Batch{{Records: []*sink.Record{{Value: []byte("4")}}}})
+	}()
+	<-busy.asked
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	log.Produce(ctx, m, []*sink.Batch{b})
+	if o := b.Outcome; o.Written != 0 || o.Verdict != sink.NotWritten {
+		t.Errorf("without a turn: got %+v, want nothing more written", o)
+	}
+	close(busy.free)
+	<-done
+}

@@ -136,10 +136,13 @@ func (l *Log) give() { l.turn <- struct{}{} }
 // [sink.Driver.Produce].
 func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
 	began := time.Now()
+	for _, b := range batches { // also for an outcome without a turn, or a front counts as written once more
+		prepare(b)
+	}
 	if err := l.take(ctx); err != nil {
 		for _, b := range batches {
 			verdict := sink.NotWritten
-			if p, _ := b.State.(*progress); p != nil && p.sent > 0 { // what was accepted since is not ours to read
+			if b.State.(*progress).sent > 0 { // what was accepted since is not ours to read
 				verdict = sink.Unknown
 			}
 			b.Outcome = failed(b, Answer{Verdict: verdict, Err: err, Pause: true})
@@ -147,9 +150,6 @@ func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
 		return
 	}
 	defer l.give()
-	for _, b := range batches {
-		prepare(b)
-	}
 	answer := result{Answer: Answer{Verdict: sink.NotWritten}}
 	if time.Since(began) <= endPatience { // else an earlier request was slow, and the engine must ask again
 		answer = l.append(ctx, s, batches, began)
