@@ -157,6 +157,7 @@ func (l *Log) Produce(ctx context.Context, s Stream, batches []*sink.Batch) {
 	if err := l.keepSafe(ctx, s, batches); err != nil {
 		for _, b := range batches {
 			b.Outcome = failed(b, Answer{Verdict: sink.Unknown, Err: err, Pause: true})
+			b.Outcome.Open = l.open.first()
 		}
 		return
 	}
